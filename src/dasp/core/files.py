@@ -1,0 +1,30 @@
+"""Files that are either whole or not there."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; move it there only if the block succeeds.
+
+    A crash, a full disk or a kill leaves the old file (or none), never half of a new one.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(
+        dir=target.parent, prefix=f".{target.stem}.", suffix=f".part{target.suffix}"
+    )
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        umask = os.umask(0)
+        os.umask(umask)
+        part.chmod(0o666 & ~umask)  # mkstemp makes files private; ours are ordinary ones
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)

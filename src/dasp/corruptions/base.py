@@ -1,0 +1,119 @@
+"""How a corruption is named, found and applied; the corruptions themselves live beside this file."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dasp.core.errors import InputError, OptionError
+from dasp.core.registry import Registry
+from dasp.core.seeding import numpy_generator
+
+Image = NDArray[np.uint8]  # (H, W, 3)
+Wave = NDArray[np.float32]  # (samples,), full scale is ±1
+Apply = Callable[..., NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """One way to damage a frame or a sound.
+
+    `apply(image, severity, generator)` takes and returns an (H, W, 3) uint8 array;
+    `apply(wave, severity, generator, sample_rate)` takes and returns a (samples,) float32 array.
+    Where `takes_folder` is set, it also takes `folder=`, the user's own textures or recordings.
+    """
+
+    name: str
+    modality: str
+    family: str
+    apply: Apply
+    takes_folder: bool = False
+
+
+_REGISTRIES = {"video": Registry[Corruption]("frame corruption"),
+               "audio": Registry[Corruption]("sound corruption")}
+
+
+def corruption(
+    modality: str, name: str, family: str, takes_folder: bool = False
+) -> Callable[[Apply], Apply]:
+    """Register a function as a corruption of `modality` ("video" or "audio")."""
+
+    def file(apply: Apply) -> Apply:
+        entry = Corruption(name, modality, family, apply, takes_folder)
+        registry(modality).register(name)(entry)
+        return apply
+
+    return file
+
+
+def registry(modality: str) -> Registry[Corruption]:
+    """Return the corruptions of one modality by name."""
+    if modality not in _REGISTRIES:
+        raise OptionError(f"no corruptions for modality '{modality}': use 'video' or 'audio'.")
+    return _REGISTRIES[modality]
+
+
+def names(modality: str) -> list[str]:
+    """Return the names of all corruptions of "video" or "audio", in the order of the papers."""
+    return list(registry(modality))
+
+
+def corrupt_frame(
+    image: Image,
+    name: str,
+    severity: int,
+    seed: int = 0,
+    sample_id: str = "",
+    frost_dir: str | Path | None = None,
+) -> Image:
+    """Damage one frame: (H, W, 3) uint8 in and out; severity 0 returns a copy.
+
+    The result depends on (seed, name, severity, sample_id) and the image alone.
+    """
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise InputError(
+            f"a frame is an (H, W, 3) uint8 array, not {image.shape} {image.dtype}: "
+            "convert it to RGB first."
+        )
+    entry = registry("video")[name]
+    if _is_identity(severity):
+        return image.copy()
+    generator = numpy_generator(seed, f"video/{name}/{severity}", sample_id)
+    extra = {"folder": frost_dir} if entry.takes_folder else {}
+    return np.asarray(entry.apply(image, severity, generator, **extra), dtype=np.uint8)
+
+
+def corrupt_sound(
+    wave: Wave,
+    name: str,
+    severity: int,
+    seed: int = 0,
+    sample_id: str = "",
+    sample_rate: int = 16000,
+    noise_dir: str | Path | None = None,
+) -> Wave:
+    """Damage one sound: (samples,) float32 in [-1, 1] in and out; severity 0 returns a copy.
+
+    The result depends on (seed, name, severity, sample_id) and the wave alone.
+    """
+    if wave.dtype != np.float32 or wave.ndim != 1 or wave.size == 0:
+        raise InputError(
+            f"a sound is a non-empty (samples,) float32 array, not {wave.shape} {wave.dtype}: "
+            "mix it to mono and scale it to [-1, 1] first."
+        )
+    entry = registry("audio")[name]
+    if _is_identity(severity):
+        return wave.copy()
+    generator = numpy_generator(seed, f"audio/{name}/{severity}", sample_id)
+    extra = {"folder": noise_dir} if entry.takes_folder else {}
+    return np.asarray(entry.apply(wave, severity, generator, sample_rate, **extra), np.float32)
+
+
+def _is_identity(severity: int) -> bool:
+    if isinstance(severity, bool) or severity not in range(6):
+        raise OptionError(f"severity is 0 (clean) to 5, not {severity!r}.")
+    return severity == 0
