@@ -1,1 +1,27 @@
-"""The public names."""
+"""Multi-modal test-time adaptation: diagnose the shifted sensor, adapt it, keep the rest steady."""
+
+from dasp import models
+from dasp.bench.checks import check_method
+from dasp.core.contract import check_model
+from dasp.core.errors import DaspError
+from dasp.core.types import Attention, Diagnosis, Fused, Outcome, Prediction, Step
+from dasp.methods import METHODS, Adaptation, Method, adapt
+from dasp.models import load_model
+
+__all__ = [
+    "METHODS",
+    "Adaptation",
+    "Attention",
+    "DaspError",
+    "Diagnosis",
+    "Fused",
+    "Method",
+    "Outcome",
+    "Prediction",
+    "Step",
+    "adapt",
+    "check_method",
+    "check_model",
+    "load_model",
+    "models",
+]

@@ -1,1 +1,1 @@
-"""Nothing here yet."""
+"""Runs, counts and checks: the contract check of methods and the first run."""

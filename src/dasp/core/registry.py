@@ -29,7 +29,9 @@ class Registry(Generic[Entry]):
 
         def file(entry: Entry) -> Entry:
             if name in self._entries:
-                raise OptionError(f"{self.kind} '{name}' is registered already: choose another name.")
+                raise OptionError(
+                    f"{self.kind} '{name}' is registered already: choose another name."
+                )
             self._entries[name] = entry
             return entry
 

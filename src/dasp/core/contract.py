@@ -1,0 +1,187 @@
+"""The contract with a model, as protocols, and the checks that say what is missing.
+
+A model has `modalities`, `embed_dim`, `num_classes`, and two methods: `encode` and `fuse`.
+Rarer needs of some methods are the further small protocols below.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from dasp.core.errors import ContractError, InputError, unknown_name
+from dasp.core.types import Fused, Inputs, Tokens
+
+
+@runtime_checkable
+class MultiModalModel(Protocol):
+    """Any number of encoders and one fusion."""
+
+    modalities: tuple[str, ...]
+    embed_dim: int
+    num_classes: int
+
+    def encode(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Encode any subset: {name: raw (B, ...)} → {name: (B, N, D)}."""
+
+    def fuse(self, tokens: Tokens) -> Fused:
+        """Fuse any non-empty subset: {name: (B, N, D)} → embedding (B, D), logits (B, C)."""
+
+
+@runtime_checkable
+class HasFusionQkv(Protocol):
+    """The fusion is attention whose query, key and value maps can be trained."""
+
+    def fusion_qkv(self) -> list[nn.Parameter]:
+        """Return weights and biases of the query, key and value maps of the fusion."""
+
+
+@runtime_checkable
+class HasAttentionMaps(Protocol):
+    """The fusion can show its attention."""
+
+    def fuse_with_attention(self, tokens: Tokens) -> Fused:
+        """Fuse as `fuse` does, with `attention` filled in, differentiable."""
+
+
+MODEL_PARTS = {
+    "modalities": "a tuple of names such as ('audio', 'video')",
+    "embed_dim": "the width D of tokens and embedding",
+    "num_classes": "the number of classes C",
+    "encode": "encode(inputs) -> {name: (B, N, D)}",
+    "fuse": "fuse(tokens) -> Fused(embedding, logits)",
+}
+
+
+def check_parts(model: nn.Module) -> None:
+    """Refuse a model that lacks a part of the contract, naming the parts."""
+    missing = [f"{name} ({what})" for name, what in MODEL_PARTS.items() if not hasattr(model, name)]
+    if missing:
+        raise ContractError(
+            f"{type(model).__name__} cannot be adapted: it has no {'; no '.join(missing)}."
+        )
+    names = model.modalities
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+        raise ContractError(f"modalities must be a non-empty tuple of names, not {names!r}.")
+    if len(set(names)) != len(names):
+        raise ContractError(f"modalities names one twice: {names!r}.")
+
+
+def check_need(model: nn.Module, need: type, method: str) -> None:
+    """Refuse a model that lacks what one method needs."""
+    if not isinstance(model, need):
+        wanted = [name for name in vars(need) if not name.startswith("_")]
+        reason = (need.__doc__ or "").strip().splitlines()[0]
+        raise ContractError(
+            f"{method} needs {need.__name__}: {reason} "
+            f"{type(model).__name__} has no {', '.join(f'{name}()' for name in wanted)}."
+        )
+
+
+def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
+    """Refuse what `fuse` returned if it is not what the contract says."""
+    if not isinstance(fused, Fused):
+        raise ContractError(
+            f"fuse() must return dasp.Fused(embedding, logits), not {type(fused).__name__}."
+        )
+    shapes = {
+        "embedding": (fused.embedding, (batch, model.embed_dim)),
+        "logits": (fused.logits, (batch, model.num_classes)),
+    }
+    for name, (tensor, shape) in shapes.items():
+        if tuple(tensor.shape) != shape:
+            raise ContractError(f"fuse() returned {name} {tuple(tensor.shape)}, expected {shape}.")
+    return fused
+
+
+def check_batch(batch: Inputs, model: MultiModalModel, kind: str = "inputs") -> int:
+    """Refuse a batch that cannot be what the model wants; return its size B."""
+    if not hasattr(batch, "keys"):
+        raise InputError(
+            f"{kind} must be a dict of tensors by modality, not {type(batch).__name__}."
+        )
+    for name in batch:
+        if name not in model.modalities:
+            raise InputError(unknown_name("modality", str(name), model.modalities))
+    missing = [name for name in model.modalities if name not in batch]
+    if missing:
+        raise InputError(f"{kind} lack {', '.join(missing)}: the model has {model.modalities}.")
+    for name, value in batch.items():
+        if not isinstance(value, Tensor):
+            raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.")
+        if value.ndim < 2 or 0 in value.shape:
+            raise InputError(
+                f"'{name}' has shape {tuple(value.shape)}: a batch is (B, ...) with nothing empty."
+            )
+        if kind == "tokens" and (value.ndim != 3 or value.shape[2] != model.embed_dim):
+            raise InputError(
+                f"tokens of '{name}' have shape {tuple(value.shape)}, "
+                f"expected (B, N, {model.embed_dim})."
+            )
+    sizes = {name: value.shape[0] for name, value in batch.items()}
+    if len(set(sizes.values())) > 1:
+        raise InputError(f"modalities differ in batch size: {sizes}.")
+    return next(iter(sizes.values()))
+
+
+def check_placement(batch: Inputs, model: nn.Module) -> None:
+    """Refuse a batch whose dtype or device is not that of the model's parameters."""
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        return
+    for name, value in batch.items():
+        if value.is_floating_point() and value.dtype != parameter.dtype:
+            raise InputError(
+                f"'{name}' is {value.dtype} and the model {parameter.dtype}: "
+                f"pass inputs['{name}'].to({parameter.dtype})."
+            )
+        if value.device != parameter.device:
+            raise InputError(
+                f"'{name}' is on {value.device} and the model on {parameter.device}: "
+                f"pass inputs['{name}'].to('{parameter.device}')."
+            )
+
+
+@torch.no_grad()
+def check_model(model: nn.Module, inputs: Inputs) -> None:
+    """Try the whole contract on one batch: every subset of modalities, shapes, finite logits.
+
+    Call it once on a model of your own; a `ContractError` says what to mend.
+    """
+    check_parts(model)
+    assert isinstance(model, MultiModalModel)
+    batch = check_batch(inputs, model)
+    tokens = model.encode(inputs)
+    for name in model.modalities:
+        shape = tuple(tokens[name].shape) if name in tokens else None
+        if shape is None or len(shape) != 3 or (shape[0], shape[2]) != (batch, model.embed_dim):
+            raise ContractError(
+                f"encode() gave {shape} for '{name}', expected ({batch}, N, {model.embed_dim})."
+            )
+    for size in range(1, len(model.modalities) + 1):
+        for subset in combinations(model.modalities, size):
+            part = {name: tokens[name] for name in subset}
+            alone = model.encode({name: inputs[name] for name in subset})
+            if set(alone) != set(subset):
+                raise ContractError(f"encode() of {subset} gave tokens for {tuple(alone)}.")
+            fused = fuse_checked(model, part)
+            if not torch.isfinite(fused.logits).all():
+                raise ContractError(f"fuse() of {subset} gave logits that are not finite.")
+
+
+def fuse_checked(model: MultiModalModel, tokens: Tokens, attention: bool = False) -> Fused:
+    """Run the fusion; if it fails on a subset of the modalities, say that it must not."""
+    fuse = model.fuse_with_attention if attention else model.fuse  # type: ignore[attr-defined]
+    batch = next(iter(tokens.values())).shape[0]
+    try:
+        fused = fuse(tokens)
+    except Exception as error:
+        if len(tokens) < len(model.modalities):
+            raise ContractError(
+                f"fuse() failed on {tuple(tokens)} alone ({type(error).__name__}: {error}): "
+                "it must take any non-empty subset of the modalities."
+            ) from error
+        raise
+    return check_fused(fused, batch, model)

@@ -1,0 +1,57 @@
+"""The two adapters of DASP and the pair of them that each modality gets."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class StableAdapter(nn.Module):
+    """h = x + up(relu(down(x))): low rank, starts as the identity."""
+
+    def __init__(self, dim: int, rank: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.down = nn.Linear(dim, rank, bias=False)
+        self.up = nn.Linear(rank, dim, bias=False)
+        nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(3), generator=generator)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, D)."""
+        out: Tensor = tokens + self.up(self.down(tokens).relu())
+        return out
+
+
+class PlasticAdapter(nn.Linear):
+    """h = x + Wx: full rank, starts as the identity."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, dim, bias=False)
+        nn.init.zeros_(self.weight)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, D)."""
+        return tokens + super().forward(tokens)
+
+
+class AdapterPair(nn.Module):
+    """The stable and the plastic adapter of one modality."""
+
+    def __init__(self, dim: int, rank: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.stable = StableAdapter(dim, rank, generator)
+        self.plastic = PlasticAdapter(dim)
+
+    def forward(self, tokens: Tensor, biased: bool) -> Tensor:
+        """Apply (B, N, D) → (B, N, D) what the diagnosis calls for.
+
+        Biased: stable, then plastic, and only plastic learns. Unbiased: stable alone, and it
+        learns.
+        """
+        if not biased:
+            stable: Tensor = self.stable(tokens)
+            return stable
+        with torch.no_grad():
+            steady = self.stable(tokens)
+        plastic: Tensor = self.plastic(steady)
+        return plastic

@@ -1,0 +1,165 @@
+"""What a method is: which parameters it trains and what it makes of one batch.
+
+A method holds no loop. `dasp.methods.loop.Adaptation` freezes the model, calls `step`, guards
+the update, snapshots and restores; it is written once for all methods.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+from torch import nn
+
+from dasp.core.contract import MultiModalModel, check_need, check_parts, fuse_checked
+from dasp.core.errors import ContractError, OptionError, unknown_name
+from dasp.core.registry import Registry
+from dasp.core.seeding import check_seed
+from dasp.core.types import Fused, Inputs, Prediction, Step, Tokens
+
+Predict = Literal["before", "after"]
+
+
+class ModelModule(MultiModalModel, Protocol):
+    """A model of the contract that is also an `nn.Module`; what `Method.model` is."""
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        """Return all parameters."""
+
+    def modules(self) -> Iterable[nn.Module]:
+        """Return all modules."""
+
+
+class Method(nn.Module, ABC):
+    """Base of every method. A new one is one file:
+
+    1. keyword arguments of `__init__` are its hyper-parameters (the command line, the plan files
+       and the result files read them off the signature);
+    2. `trainable()` names the parameters it changes;
+    3. `step(batch)` gives the prediction and the loss.
+
+    State of its own that changes from batch to batch (an average, a counter) is registered as a
+    buffer: then reset, save, load and the rejection of a batch cover it without further code.
+    """
+
+    tunes_encoder: ClassVar[bool] = False
+    """False: `step` receives encoded tokens. True: it receives raw inputs."""
+
+    needs: ClassVar[tuple[type, ...]] = ()
+    """Further protocols that the model must fulfil."""
+
+    exactly_two_modalities: ClassVar[bool] = False
+    default_lr: ClassVar[float] = 1e-4
+    default_predict: ClassVar[Predict] = "before"
+
+    def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
+        super().__init__()
+        check_parts(model)
+        check_seed(seed)
+        name = type(self).__name__
+        for need in self.needs:
+            check_need(model, need, name)
+        if self.exactly_two_modalities and len(model.modalities) != 2:  # type: ignore[arg-type]
+            raise ContractError(
+                f"{name} is defined for two modalities; this model has {model.modalities}."
+            )
+        self._model = model
+        self.seed = seed
+        self.generator = torch.Generator().manual_seed(seed)
+        self.adapters = nn.ModuleDict()
+
+    @property
+    def model(self) -> ModelModule:
+        """The model being adapted."""
+        return self._model  # type: ignore[return-value]
+
+    @abstractmethod
+    def trainable(self) -> Iterable[nn.Parameter]:
+        """Return the parameters that this method changes."""
+
+    @abstractmethod
+    def step(self, batch: Tokens) -> Step:
+        """Predict and give the loss for one batch of tokens (raw inputs if `tunes_encoder`)."""
+
+    def predict(self, batch: Tokens) -> Prediction:
+        """Predict with the present state; changes nothing."""
+        return Prediction(self.forward(batch).logits)
+
+    def fit(self, source: Iterable[Inputs]) -> None:
+        """Learn from clean source batches, for methods that need some."""
+        del source
+        raise ContractError(f"{type(self).__name__} takes nothing from source data.")
+
+    def optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+        """Return the optimiser of the method."""
+        return torch.optim.Adam(parameters, lr=lr)
+
+    def forward(self, batch: Tokens) -> Fused:
+        """Run the model on a batch as `step` receives it."""
+        return self.fuse(self.model.encode(batch) if self.tunes_encoder else batch)
+
+    def fuse(self, tokens: Tokens, attention: bool = False) -> Fused:
+        """Run the fusion on any subset of the modalities, checked against the contract."""
+        return fuse_checked(self.model, tokens, attention)
+
+    def layer_norms(self) -> list[nn.Parameter]:
+        """Return the affine parameters of every LayerNorm of the model."""
+        found = [
+            parameter
+            for module in self.model.modules()
+            if isinstance(module, nn.LayerNorm)
+            for parameter in module.parameters(recurse=False)
+        ]
+        if not found:
+            raise ContractError(f"{type(self).__name__} trains LayerNorms and the model has none.")
+        return found
+
+    def module_like_model(self, module: nn.Module) -> nn.Module:
+        """Move a new module to the device and dtype of the model."""
+        like = next(iter(self.model.parameters()), torch.empty(0))
+        return module.to(device=like.device, dtype=like.dtype)
+
+
+METHODS: Registry[type[Method]] = Registry("method")
+
+
+def hyperparameters(method: type[Method]) -> dict[str, inspect.Parameter]:
+    """Return the hyper-parameters of a method by name, read off its signature.
+
+    >>> from dasp.methods import Dasp
+    >>> hyperparameters(Dasp)["delta"].default
+    0.05
+    """
+    parameters = inspect.signature(method).parameters
+    return {
+        name: parameter
+        for name, parameter in parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "seed"
+    }
+
+
+def build_method(method: str | type[Method], model: nn.Module, seed: int, **hyper: Any) -> Method:
+    """Build a method by name or class; an unknown hyper-parameter names the nearest right one."""
+    build = METHODS[method] if isinstance(method, str) else method
+    if not (isinstance(build, type) and issubclass(build, Method)):
+        raise OptionError(f"a method is a name or a subclass of Method, not {method!r}.")
+    known = hyperparameters(build)
+    for name in hyper:
+        if name not in known:
+            raise OptionError(unknown_name(f"option of {build.__name__}", name, known))
+    return build(model, seed=seed, **hyper)
+
+
+def positive(**values: float) -> None:
+    """Refuse hyper-parameters that are not above zero, by name."""
+    for name, value in values.items():
+        if not value > 0:
+            raise OptionError(f"{name} must be above 0, not {value}.")
+
+
+def not_negative(**values: float) -> None:
+    """Refuse hyper-parameters below zero, by name."""
+    for name, value in values.items():
+        if not value >= 0:
+            raise OptionError(f"{name} must be 0 or more, not {value}.")

@@ -1,0 +1,117 @@
+"""EATA: entropy on reliable, non-redundant samples; optionally a Fisher penalty against drift."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dasp.core.errors import InputError
+from dasp.core.types import Inputs, Step
+from dasp.methods.base import METHODS, Method, not_negative, positive
+from dasp.methods.losses import entropy
+
+
+def eata_keep(logits: Tensor, average: Tensor, margin: float, similarity: float) -> Tensor:
+    """Tell which samples are sure (H < margin·ln C) and unlike the average prediction: (B,) bool.
+
+    `average` (C,) is the running mean of kept predictions; NaN while there is none yet, and then
+    the second filter does not apply.
+    """
+    keep = entropy(logits) < margin * math.log(logits.shape[1])
+    if not torch.isnan(average).any():
+        likeness = F.cosine_similarity(logits.softmax(dim=1), average[None], dim=1)
+        keep = keep & (likeness.abs() < similarity)
+    return keep
+
+
+def eata_loss(logits: Tensor, margin: float) -> Tensor:
+    """Mean over samples of exp(margin·ln C − H)·H, the weight held constant: (K, C) → ()."""
+    value = entropy(logits)
+    weight = (margin * math.log(logits.shape[1]) - value).exp().detach()
+    return (weight * value).mean()
+
+
+@METHODS.register("eata")
+class Eata(Method):
+    """L = mean over kept samples of w·H (+ α Σ F (θ − θ₀)² after `fit`), on every LayerNorm.
+
+    Paper: Niu et al., "Efficient Test-Time Model Adaptation without Forgetting", ICML 2022.
+    Without `fit` this is the paper's ETA. `fit(source)` takes clean batches of raw inputs and
+    estimates F as the mean over batches of the squared gradient of the cross-entropy with the
+    model's own labels, as the authors' code does.
+    """
+
+    tunes_encoder = True
+    average: Tensor
+    fisher: Tensor
+    anchor: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        margin: float = 0.4,
+        similarity: float = 0.05,
+        momentum: float = 0.9,
+        alpha: float = 2000.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, seed=seed)
+        positive(margin=margin, similarity=similarity)
+        not_negative(momentum=momentum, alpha=alpha)
+        self.margin, self.similarity = margin, similarity
+        self.momentum, self.alpha = momentum, alpha
+        like = self.layer_norms()[0]
+        self.register_buffer("average", like.new_full((self.model.num_classes,), torch.nan))
+        self.register_buffer("fisher", like.new_empty(0))  # (P,) after fit
+        self.register_buffer("anchor", like.new_empty(0))  # (P,) after fit
+
+    def trainable(self) -> Iterable[nn.Parameter]:
+        """Train the affine parameters of all LayerNorms."""
+        return self.layer_norms()
+
+    def step(self, batch: Inputs) -> Step:
+        """Predict, and take the weighted entropy of the kept samples as loss."""
+        raw = self.forward(batch).logits
+        logits = raw.float()
+        keep = eata_keep(logits.detach(), self.average, self.margin, self.similarity)
+        if not keep.any():
+            return Step(raw)
+        self._remember(logits.detach()[keep])
+        loss = eata_loss(logits[keep], self.margin)
+        if self.fisher.numel():
+            loss = loss + self.alpha * (self.fisher * (self._flat() - self.anchor).square()).sum()
+        return Step(raw, loss)
+
+    def fit(self, source: Iterable[Inputs]) -> None:
+        """Estimate the Fisher information from clean source batches."""
+        parameters = self.layer_norms()
+        total, count = torch.zeros_like(self._flat()), 0
+        for batch in source:
+            logits = self.forward(batch).logits.float()
+            loss = F.cross_entropy(logits, logits.argmax(dim=1))
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            squares = [
+                torch.zeros_like(p) if g is None else g.square()
+                for p, g in zip(parameters, gradients, strict=True)
+            ]
+            total, count = total + _flatten(squares), count + 1
+        if count == 0:
+            raise InputError("fit() got no source batch: pass at least one {name: tensor} dict.")
+        self.fisher, self.anchor = total / count, self._flat().detach().clone()
+
+    def _remember(self, logits: Tensor) -> None:
+        mean = logits.softmax(dim=1).mean(dim=0)
+        if torch.isnan(self.average).any():
+            self.average.copy_(mean)
+        else:
+            self.average.mul_(self.momentum).add_(mean, alpha=1 - self.momentum)
+
+    def _flat(self) -> Tensor:
+        return _flatten(self.layer_norms())
+
+
+def _flatten(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.cat([tensor.flatten() for tensor in tensors])

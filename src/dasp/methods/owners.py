@@ -1,0 +1,47 @@
+"""Who may change a model: two adaptations of one model must not disturb each other unseen."""
+
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from torch import nn
+
+from dasp.core.errors import StateError
+from dasp.methods.base import Method
+
+
+class Owners:
+    """Live adaptations by model.
+
+    Methods that leave the model's own weights alone (Source, DASP, TSA) share it freely. As soon
+    as one of them trains those weights, adapting the model again returns it to its source state
+    and closes the earlier adaptations: their next call is an error, never a wrong number.
+    """
+
+    def __init__(self) -> None:
+        self._live: WeakKeyDictionary[nn.Module, WeakSet[Any]] = WeakKeyDictionary()
+        self._closed: WeakSet[Any] = WeakSet()
+
+    def claim(self, adaptation: Any, method: Method) -> None:
+        """Make `adaptation` a user of its method's model."""
+        live = self._live.setdefault(method._model, WeakSet())
+        others = [other for other in live if other not in self._closed]
+        changes = [other for other in others if trains_model(other.method)]
+        for other in changes:
+            other.reset()
+        if trains_model(method) or changes:
+            self._closed.update(others)
+        live.add(adaptation)
+
+    def check(self, adaptation: Any) -> None:
+        """Refuse an adaptation whose model was given to another."""
+        if adaptation in self._closed:
+            raise StateError(
+                "this adaptation was closed when its model was adapted again: "
+                "to run several at once, adapt copy.deepcopy(model) for each."
+            )
+
+
+def trains_model(method: Method) -> bool:
+    """Tell whether a method changes weights of the model itself."""
+    own = {id(parameter) for parameter in method.model.parameters()}
+    return any(id(parameter) in own for parameter in method.trainable())

@@ -1,0 +1,91 @@
+"""SAR: entropy on reliable samples, minimised where it is flat; starts over before collapse."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from dasp.core.types import Inputs, Step
+from dasp.methods.base import METHODS, Method, not_negative, positive
+from dasp.methods.losses import entropy
+
+
+def sharpness_ascent(gradients: Iterable[Tensor | None], rho: float) -> list[Tensor | None]:
+    """Return the step of length `rho` along the joint gradient: where the loss rises fastest."""
+    gradients = list(gradients)
+    norms = [g.norm() for g in gradients if g is not None]
+    scale = rho / (torch.stack(norms).norm() + 1e-12)
+    return [None if g is None else g * scale for g in gradients]
+
+
+@METHODS.register("sar")
+class Sar(Method):
+    """L = mean H over samples with H < margin·ln C, descended from the sharpest nearby point.
+
+    Paper: Niu et al., "Towards Stable Test-Time Adaptation in Dynamic Wild World", ICLR 2023.
+    The gradient is taken at weights moved by ρ along the first gradient, on those of the samples
+    that are still sure there. The running mean of that loss falling below `reset_below` is taken
+    as the sign of collapse: the loop then returns to the source state.
+    """
+
+    tunes_encoder = True
+    loss_average: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        margin: float = 0.4,
+        rho: float = 0.05,
+        reset_below: float = 0.2,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, seed=seed)
+        positive(margin=margin, rho=rho)
+        not_negative(reset_below=reset_below)
+        self.margin, self.rho, self.reset_below = margin, rho, reset_below
+        self.register_buffer("loss_average", self.layer_norms()[0].new_full((), torch.nan))
+
+    def trainable(self) -> Iterable[nn.Parameter]:
+        """Train the affine parameters of all LayerNorms."""
+        return self.layer_norms()
+
+    def optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+        """Descend by SGD with momentum, as the paper does."""
+        return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
+
+    def step(self, batch: Inputs) -> Step:
+        """Predict, climb, and return the gradient of the second forward."""
+        parameters = self.layer_norms()
+        threshold = self.margin * math.log(self.model.num_classes)
+        logits = self.forward(batch).logits
+        value = entropy(logits.float())
+        sure = value < threshold
+        if not sure.any():
+            return Step(logits)
+        first = torch.autograd.grad(value[sure].mean(), parameters, allow_unused=True)
+        climb = sharpness_ascent(first, self.rho)
+        origin = [parameter.detach().clone() for parameter in parameters]
+        try:
+            with torch.no_grad():
+                for parameter, move in zip(parameters, climb, strict=True):
+                    if move is not None:
+                        parameter.add_(move)
+            value = entropy(self.forward(batch).logits.float())[sure]
+            value = value[value < threshold]
+            if value.numel() == 0:
+                return Step(logits)
+            loss = value.mean()
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        finally:
+            with torch.no_grad():
+                for parameter, start in zip(parameters, origin, strict=True):
+                    parameter.copy_(start)
+        return Step(logits, loss.detach(), gradients=gradients, restart=self._collapsing(loss))
+
+    def _collapsing(self, loss: Tensor) -> bool:
+        loss = loss.detach()
+        first = bool(torch.isnan(self.loss_average))
+        self.loss_average.copy_(loss if first else 0.9 * self.loss_average + 0.1 * loss)
+        return bool(self.loss_average < self.reset_below)

@@ -1,0 +1,97 @@
+"""TSA: a router chooses which of two modalities to adapt; the other passes as it is."""
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dasp.core.types import Prediction, Step, Tokens
+from dasp.methods.base import METHODS, Method, not_negative, positive
+from dasp.methods.losses import read_balance
+
+
+def tsa_loss(logits: Tensor, weight: float, threshold: float) -> Tensor:
+    """weight·mean CE with the own label · share of samples with max p ≥ threshold − balance.
+
+    The mean is taken before the mask, as the released port does.
+    """
+    top = logits.softmax(dim=1).amax(dim=1)
+    labels = F.cross_entropy(logits, logits.argmax(dim=1))
+    return weight * labels * (top >= threshold).float().mean() - read_balance(logits)
+
+
+class RowAdapter(nn.Module):
+    """ẑ = z(Φ + I), rows times a matrix that starts at zero: (B, N, D) → (B, N, D)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.zeros(dim, dim))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Add the change that Φ makes."""
+        return tokens + tokens @ self.matrix
+
+
+@METHODS.register("tsa")
+class Tsa(Method):
+    """Trains one D×D map a modality and a router of two weights.
+
+    Paper: Chen et al., "Test-Time Selective Adaptation for Uni-Modal Distribution Shift in
+    Multi-Modal Data", ICML 2025. The prediction is logits(a, v̂) + logits(â, v).
+    Published settings: confidence_weight/threshold .5/.9 (Kinetics50), 1.0/.8 (VGGSound).
+    """
+
+    exactly_two_modalities = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        confidence_weight: float = 0.5,
+        threshold: float = 0.95,
+        temperature: float = 1e-3,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, seed=seed)
+        positive(temperature=temperature)
+        not_negative(confidence_weight=confidence_weight, threshold=threshold)
+        self.confidence_weight, self.threshold = confidence_weight, threshold
+        self.temperature = temperature
+        for name in self.model.modalities:
+            self.adapters[name] = self.module_like_model(RowAdapter(self.model.embed_dim))
+        like: Tensor = self.adapters[name].matrix  # type: ignore[assignment]
+        self.router = nn.Parameter(like.new_zeros(2))
+
+    def trainable(self) -> Iterable[nn.Parameter]:
+        """Train both maps and the router."""
+        return (*self.adapters.parameters(), self.router)
+
+    def step(self, batch: Tokens) -> Step:
+        """Predict without gradient, and take the loss on the routed path."""
+        prediction = self.predict(batch)
+        (first, a), (second, v) = self._pair(batch)
+        share = self._route(a)
+        routed = {
+            first: share * a + (1 - share) * self.adapters[first](a),
+            second: (1 - share) * v + share * self.adapters[second](v),
+        }
+        logits = self.fuse(routed).logits.float()
+        return Step(prediction.logits, tsa_loss(logits, self.confidence_weight, self.threshold))
+
+    @torch.no_grad()
+    def predict(self, batch: Tokens) -> Prediction:
+        """Sum the logits of the two views in which one modality is adapted."""
+        (first, a), (second, v) = self._pair(batch)
+        one = self.fuse({first: a, second: self.adapters[second](v)}).logits
+        other = self.fuse({first: self.adapters[first](a), second: v}).logits
+        return Prediction(one + other)
+
+    def _pair(self, batch: Tokens) -> list[tuple[str, Tensor]]:
+        return [(name, batch[name]) for name in self.model.modalities]
+
+    def _route(self, like: Tensor) -> Tensor:
+        """Draw how much of each sample stays on the first modality's plain path: (B, 1, 1)."""
+        noise = -torch.empty(like.shape[0], 2).exponential_(generator=self.generator).log()
+        scores = self.router + noise.to(self.router)
+        return (scores / self.temperature).softmax(dim=1)[:, 0, None, None]

@@ -1,0 +1,39 @@
+"""Models by name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from dasp.core.errors import OptionError
+from dasp.core.registry import Registry
+from dasp.models.cav_mae import CavMae
+from dasp.models.toy import Toy
+from dasp.models.weights import infer_cav_mae_config, load_weights, read_weights
+
+MODELS: Registry[type[nn.Module]] = Registry("model")
+MODELS.register("cav_mae")(CavMae)
+MODELS.register("toy")(Toy)
+
+
+def load_model(
+    name: str, weights: str | Path | Mapping[str, Tensor] | None = None, **sizes: Any
+) -> nn.Module:
+    """Build a model and load its weights: `load_model("cav_mae", weights="vgg_65.5.pth")`.
+
+    Sizes not given are read from the checkpoint: from the sizes stored by `save_weights`, or
+    from the shapes of its tensors. The model comes back in evaluation mode.
+    """
+    build = MODELS[name]
+    if weights is None:
+        return build(**sizes).eval()
+    state, stored = (weights, {}) if isinstance(weights, Mapping) else read_weights(weights)
+    if name == "cav_mae" and not stored:
+        stored = infer_cav_mae_config(state, sizes.get("mel_bins", 128))
+        if "num_heads" not in stored | sizes:
+            raise OptionError(
+                f"a checkpoint of width {stored['embed_dim']} does not tell its number of heads: "
+                "say num_heads=…."
+            )
+    return load_weights(build(**(stored | sizes)), state).eval()

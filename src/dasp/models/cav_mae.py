@@ -1,0 +1,165 @@
+"""CAV-MAE, fine-tuned for classification: a ViT for sound, a ViT for a frame, one shared block.
+
+Gong et al., "Contrastive Audio-Visual Masked Autoencoder", ICLR 2023. Sizes default to the
+published ViT-B; any other size works. Shapes are noted where they change.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dasp.core.errors import InputError, OptionError
+from dasp.core.types import Attention, Fused, Inputs, Tokens
+from dasp.models.layers import Block, sincos_positions
+
+MODALITIES = ("audio", "video")
+
+
+class OwnNormBlock(Block):
+    """A block that also carries one pair of norms for each modality alone, as published."""
+
+    def __init__(self, dim: int, num_heads: int, mlp_ratio: float) -> None:
+        super().__init__(dim, num_heads, mlp_ratio)
+        self.own_norm1 = nn.ModuleDict({name: nn.LayerNorm(dim) for name in MODALITIES})
+        self.own_norm2 = nn.ModuleDict({name: nn.LayerNorm(dim) for name in MODALITIES})
+
+
+class CavMae(nn.Module):
+    """Audio (B, audio_length, mel_bins) and video (B, 3, image_size, image_size) → logits (B, C).
+
+    >>> model = CavMae(embed_dim=32, num_heads=2, depth=2, audio_length=32, image_size=32,
+    ...                num_classes=10)
+    >>> tokens = model.encode({"audio": torch.zeros(4, 32, 128),
+    ...                        "video": torch.zeros(4, 3, 32, 32)})
+    >>> tuple(tokens["audio"].shape), tuple(tokens["video"].shape)
+    ((4, 16, 32), (4, 4, 32))
+    >>> tuple(model.fuse({"audio": tokens["audio"]}).logits.shape)
+    (4, 10)
+    """
+
+    modalities = MODALITIES
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int = 768,
+        num_heads: int = 12,
+        depth: int = 11,
+        fusion_depth: int = 1,
+        mlp_ratio: float = 4.0,
+        audio_length: int = 1024,
+        mel_bins: int = 128,
+        image_size: int = 224,
+        patch: int = 16,
+        num_classes: int = 309,
+    ) -> None:
+        super().__init__()
+        self.config = {key: value for key, value in locals().items() if _is_size(key)}
+        _check_sizes(self.config)
+        self.embed_dim, self.num_classes = embed_dim, num_classes
+        self.input_shapes = {
+            "audio": (audio_length, mel_bins),
+            "video": (3, image_size, image_size),
+        }
+        grids = {
+            "audio": (mel_bins // patch, audio_length // patch),
+            "video": (image_size // patch, image_size // patch),
+        }
+        self.patch_embed = nn.ModuleDict(
+            {
+                "audio": nn.Conv2d(1, embed_dim, patch, stride=patch),
+                "video": nn.Conv2d(3, embed_dim, patch, stride=patch),
+            }
+        )
+        self.positions = nn.ParameterDict(
+            {name: sincos_positions(*grids[name], embed_dim) for name in MODALITIES}
+        )
+        self.modality_vectors = nn.ParameterDict(
+            {name: torch.randn(1, 1, embed_dim) * 0.02 for name in MODALITIES}
+        )
+        size = (embed_dim, num_heads, mlp_ratio)
+        self.blocks = nn.ModuleDict(
+            {name: _stack(depth, size) for name in MODALITIES},
+        )
+        self.shared_blocks = _stack(fusion_depth, size)
+        self.norm = nn.LayerNorm(embed_dim)
+        self.own_norm = nn.ModuleDict({name: nn.LayerNorm(embed_dim) for name in MODALITIES})
+        self.head = nn.Sequential(nn.LayerNorm(embed_dim), nn.Linear(embed_dim, num_classes))
+
+    def encode(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Encode any subset of the modalities to tokens (B, N, D)."""
+        return {name: self._encode_one(name, value) for name, value in inputs.items()}
+
+    def fuse(self, tokens: Tokens) -> Fused:
+        """Fuse any non-empty subset, audio tokens first, by the shared blocks and shared norms."""
+        x, _ = self._join(tokens)
+        for block in self.shared_blocks:
+            x = block(x)
+        return self._classify(x)
+
+    def fuse_with_attention(self, tokens: Tokens) -> Fused:
+        """Fuse, and keep the last shared block's attention weights, differentiable."""
+        x, spans = self._join(tokens)
+        for block in self.shared_blocks[:-1]:
+            x = block(x)
+        x, weights = self.shared_blocks[-1].with_weights(x)  # type: ignore[operator]
+        return self._classify(x, Attention(weights, spans))
+
+    def fusion_qkv(self) -> list[nn.Parameter]:
+        """Return weight and bias of the fused query-key-value map of each shared block."""
+        return [part for block in self.shared_blocks for part in block.attn.qkv.parameters()]  # type: ignore[union-attr]
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Predict: {name: raw} → logits (B, C)."""
+        return self.fuse(self.encode(inputs)).logits
+
+    def _encode_one(self, name: str, value: Tensor) -> Tensor:
+        expected = self.input_shapes[name]
+        if tuple(value.shape[1:]) != expected:
+            raise InputError(
+                f"'{name}' has shape {tuple(value.shape)}, this model takes (B, "
+                f"{', '.join(map(str, expected))})."
+            )
+        if name == "audio":
+            value = value.unsqueeze(1).transpose(2, 3)  # (B, T, mel) → (B, 1, mel, T)
+        x = self.patch_embed[name](value).flatten(2).transpose(1, 2)  # (B, D, h, w) → (B, N, D)
+        x = x + self.positions[name] + self.modality_vectors[name]
+        for block in self.blocks[name]:  # type: ignore[attr-defined]
+            x = block(x)
+        return x  # type: ignore[no-any-return]
+
+    def _join(self, tokens: Tokens) -> tuple[Tensor, dict[str, slice]]:
+        present = [name for name in MODALITIES if name in tokens]
+        if not present:
+            raise InputError(f"fuse() needs tokens of at least one of {MODALITIES}.")
+        spans, start = {}, 0
+        for name in present:
+            spans[name] = slice(start, start + tokens[name].shape[1])
+            start = spans[name].stop
+        if len(present) == 1:
+            return tokens[present[0]], spans
+        return torch.cat([tokens[name] for name in present], dim=1), spans
+
+    def _classify(self, x: Tensor, attention: Attention | None = None) -> Fused:
+        embedding = self.norm(x).mean(dim=1)  # (B, N, D) → (B, D)
+        return Fused(embedding, self.head(embedding), attention)
+
+
+def _stack(depth: int, size: tuple[int, int, float]) -> nn.ModuleList:
+    return nn.ModuleList(OwnNormBlock(*size) for _ in range(depth))
+
+
+def _is_size(key: str) -> bool:
+    return key not in ("self", "__class__")
+
+
+def _check_sizes(config: dict[str, Any]) -> None:
+    patch = config["patch"]
+    for name in ("audio_length", "mel_bins", "image_size"):
+        if config[name] % patch:
+            raise OptionError(f"{name}={config[name]} is not a multiple of patch={patch}.")
+    if config["embed_dim"] % config["num_heads"]:
+        raise OptionError(
+            f"embed_dim={config['embed_dim']} is not a multiple of num_heads={config['num_heads']}."
+        )

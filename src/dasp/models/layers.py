@@ -1,0 +1,88 @@
+"""Transformer parts shared by the models here: attention, block, 2-D sin-cos positions."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention with one fused query-key-value map."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, D), by the fused kernel."""
+        q, k, v = self._split(x)
+        return self._join(F.scaled_dot_product_attention(q, k, v))
+
+    def with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, N, D) → (B, N, D) and the post-softmax weights (B, heads, N, N)."""
+        q, k, v = self._split(x)
+        weights = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(dim=-1)
+        return self._join(weights @ v), weights
+
+    def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        batch, count, _ = x.shape
+        qkv = self.qkv(x).view(batch, count, 3, self.num_heads, -1)  # (B, N, 3, H, D/H)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, N, D/H)
+        return q, k, v
+
+    def _join(self, x: Tensor) -> Tensor:
+        projected: Tensor = self.proj(x.transpose(1, 2).flatten(2))  # (B, H, N, D/H) → (B, N, D)
+        return projected
+
+
+class Mlp(nn.Module):
+    """Two linear maps with a GELU between them."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, D)."""
+        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
+        return out
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block."""
+
+    def __init__(self, dim: int, num_heads: int, mlp_ratio: float) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim)
+        self.attn = Attention(dim, num_heads)
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = Mlp(dim, int(dim * mlp_ratio))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, D)."""
+        x = x + self.attn(self.norm1(x))
+        out: Tensor = x + self.mlp(self.norm2(x))
+        return out
+
+    def with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, N, D) → (B, N, D) and the attention weights (B, heads, N, N)."""
+        mixed, weights = self.attn.with_weights(self.norm1(x))
+        x = x + mixed
+        return x + self.mlp(self.norm2(x)), weights
+
+
+def sincos_positions(rows: int, columns: int, dim: int) -> Tensor:
+    """Fixed 2-D positions (1, rows·columns, dim): half the width tells the column, half the row."""
+    if dim % 4:
+        raise ValueError(f"sin-cos positions need a width divisible by 4, not {dim}.")
+    rates = 10000.0 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
+    y, x = torch.meshgrid(
+        torch.arange(rows, dtype=torch.float64),
+        torch.arange(columns, dtype=torch.float64),
+        indexing="ij",
+    )
+    waves = [axis.flatten()[:, None] * rates for axis in (x, y)]  # each (rows·columns, dim/4)
+    parts = [part for wave in waves for part in (wave.sin(), wave.cos())]
+    return torch.cat(parts, dim=1).float()[None]

@@ -1,0 +1,150 @@
+"""Checkpoints: published names on disk, spelled-out names in memory, strict in both directions."""
+
+import json
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from dasp.core.errors import WeightsError
+from dasp.core.files import atomic_path
+
+VIT_WIDTHS = (192, 384, 768, 1024)
+_LETTERS = {"a": "audio", "v": "video"}
+
+# Published name → ours. `{m}` stands for the letter of a modality.
+_RENAMES = [
+    (r"patch_embed_([av])\.proj\.(.+)", r"patch_embed.{m}.\2"),
+    (r"pos_embed_([av])", r"positions.{m}"),
+    (r"modality_([av])", r"modality_vectors.{m}"),
+    (r"blocks_([av])\.(.+)", r"blocks.{m}.\2"),
+    (r"(blocks)_u\.(.+)", r"shared_blocks.\2"),
+    (r"norm_([av])\.(.+)", r"own_norm.{m}.\2"),
+    (r"(mlp_head)\.(.+)", r"head.\2"),
+]
+_BLOCK_NORM = re.compile(r"(.*\.)norm([12])_([av])\.(.+)")
+
+
+def from_published(name: str) -> str:
+    """Translate one key of a published CAV-MAE checkpoint to our name.
+
+    >>> from_published("module.blocks_a.0.norm1_v.weight")
+    'blocks.audio.0.own_norm1.video.weight'
+    """
+    name = name.removeprefix("module.")
+    for pattern, ours in _RENAMES:
+        match = re.fullmatch(pattern, name)
+        if match:
+            name = match.expand(ours.replace("{m}", _LETTERS.get(match[1], "")))
+            break
+    match = _BLOCK_NORM.fullmatch(name)
+    if match:
+        name = f"{match[1]}own_norm{match[2]}.{_LETTERS[match[3]]}.{match[4]}"
+    return name
+
+
+def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a checkpoint: safetensors, or a pickle of tensors (nothing else in it is executed).
+
+    Returns the tensors as they are named in the file, and the sizes stored with them, if any.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise WeightsError(f"no weights at {path}: give the path of a .safetensors or .pth file.")
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise WeightsError(f"{path} is not a readable safetensors file: {error}.") from error
+        return state, json.loads(metadata.get("config", "{}"))
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise WeightsError(
+            f"{path} is not a checkpoint of plain tensors ({error}): "
+            "it is damaged or holds other objects, which are never executed."
+        ) from error
+    for wrapper in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
+        raise WeightsError(f"{path} holds no map from names to tensors.")
+    return dict(content), {}
+
+
+def load_weights(model: nn.Module, weights: str | Path | Mapping[str, Tensor]) -> nn.Module:
+    """Load a checkpoint (a path, or its tensors) into `model`, strictly, and return the model.
+
+    Keys may be published ones, with or without `module.`, or ours. A missing, unexpected or
+    misshapen key is an error that lists them all, and the model is left as it was.
+    """
+    path = None if isinstance(weights, Mapping) else weights
+    found = weights if isinstance(weights, Mapping) else read_weights(weights)[0]
+    state = {from_published(name): value for name, value in found.items()}
+    wanted = model.state_dict()
+    problems = {
+        "missing": [name for name in wanted if name not in state],
+        "unexpected": [name for name in state if name not in wanted],
+        "of another shape": [
+            f"{name} {tuple(state[name].shape)} instead of {tuple(wanted[name].shape)}"
+            for name in wanted
+            if name in state and state[name].shape != wanted[name].shape
+        ],
+    }
+    if any(problems.values()):
+        lists = "; ".join(
+            f"{len(names)} {kind}: {', '.join(names)}" for kind, names in problems.items() if names
+        )
+        raise WeightsError(f"{path or 'these weights'} do not fit {type(model).__name__}: {lists}.")
+    model.load_state_dict(state)
+    return model
+
+
+def save_weights(model: nn.Module, path: str | Path) -> None:
+    """Write the model's weights, and its sizes if it has a `config`, as one safetensors file."""
+    metadata = {"config": json.dumps(getattr(model, "config", {}))}
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    with atomic_path(path) as part:
+        save_file(state, part, metadata=metadata)
+
+
+def infer_cav_mae_config(state: Mapping[str, Tensor], mel_bins: int = 128) -> dict[str, Any]:
+    """Read the sizes of a CAV-MAE off its tensors.
+
+    The number of heads leaves no trace in them: it is filled in only for the widths of the ViT
+    family, whose heads are 64 wide.
+    """
+    ours = {from_published(name): value for name, value in state.items()}
+    try:
+        kernel = ours["patch_embed.video.weight"]  # (D, 3, patch, patch)
+        audio_tokens = ours["positions.audio"].shape[1]
+        video_tokens = ours["positions.video"].shape[1]
+        classes = ours["head.1.weight"].shape[0]
+        hidden = ours["shared_blocks.0.mlp.fc1.weight"].shape[0]
+    except KeyError as error:
+        raise WeightsError(
+            f"these are not the weights of a fine-tuned CAV-MAE: no {error}."
+        ) from error
+    dim, patch = kernel.shape[0], kernel.shape[-1]
+    depth = len({name.split(".")[2] for name in ours if name.startswith("blocks.audio.")})
+    fusion = len({name.split(".")[1] for name in ours if name.startswith("shared_blocks.")})
+    heads = {"num_heads": dim // 64} if dim in VIT_WIDTHS else {}
+    return heads | {
+        "embed_dim": dim,
+        "depth": depth,
+        "fusion_depth": fusion,
+        "mlp_ratio": hidden / dim,
+        "audio_length": audio_tokens * patch * patch // mel_bins,
+        "mel_bins": mel_bins,
+        "image_size": round(video_tokens**0.5) * patch,
+        "patch": patch,
+        "num_classes": classes,
+    }
