@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 
 class StableAdapter(nn.Module):
@@ -11,8 +12,9 @@ class StableAdapter(nn.Module):
 
     def __init__(self, dim: int, rank: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.down = nn.Linear(dim, rank, bias=False)
-        self.up = nn.Linear(rank, dim, bias=False)
+        # skip_init: nn.Linear's own initial draw would disturb the global generator.
+        self.down = skip_init(nn.Linear, dim, rank, bias=False)
+        self.up = skip_init(nn.Linear, rank, dim, bias=False)
         nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(3), generator=generator)
         nn.init.zeros_(self.up.weight)
 
@@ -27,6 +29,9 @@ class PlasticAdapter(nn.Linear):
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim, dim, bias=False)
+
+    def reset_parameters(self) -> None:
+        """Start at zero."""
         nn.init.zeros_(self.weight)
 
     def forward(self, tokens: Tensor) -> Tensor:
