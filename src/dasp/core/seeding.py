@@ -7,6 +7,7 @@ import numpy as np
 from dasp.core.errors import OptionError
 
 SEED_LIMIT = 2**31
+GOLDEN = 0x9E3779B1  # 2**32 / golden ratio: multiples of it spread evenly
 
 
 def numpy_generator(seed: int, *purpose: str) -> np.random.Generator:
@@ -27,10 +28,12 @@ def numpy_generator(seed: int, *purpose: str) -> np.random.Generator:
 def batch_seed(seed: int, batch_index: int) -> int:
     """Return the seed of a method's generator for one batch of the stream.
 
-    With seed 0 this is the batch index itself, as in the reference figures.
+    torch's CPU generator reads 32 bits of a seed, so the stream of each `seed` starts at its own
+    far-off place in that range. With seed 0 this is the batch index itself, as in the reference
+    figures.
     """
     check_seed(seed)
-    return (seed << 32) + batch_index
+    return (seed * GOLDEN + batch_index) % 2**32
 
 
 def check_seed(seed: int) -> None:

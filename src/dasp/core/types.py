@@ -60,7 +60,8 @@ class Step:
     """What a method makes of one batch; the loop does the rest.
 
     `loss=None` means no update. A method whose gradient is not that of `loss` at the current
-    weights (SAR) gives `gradients`, one for each trainable parameter, None where it takes no part.
+    weights (SAR) gives `gradients`, one for each parameter of
+    `trainable()` in that order, None where it takes no part.
     `restart` asks the loop to return to the source state after this step.
     """
 

@@ -29,7 +29,7 @@ def attention_gap(attention: Attention) -> Tensor:
     N is the Gaussian of all entries of a block of the attention averaged over heads; blocks
     within a modality are constants. With audio and video: KL(va ‖ aa) + KL(av ‖ vv).
     """
-    weights = attention.weights.float().mean(dim=1)  # (B, heads, N, N) → (B, N, N)
+    weights = attention.weights.mean(dim=1)  # (B, heads, N, N) → (B, N, N)
     gaps = []
     for key, columns in attention.spans.items():
         within = _moments(weights[:, columns, columns].detach())
@@ -68,6 +68,6 @@ class Abpem(Method):
         """Predict, and take the three terms."""
         fused = self.fuse(batch, attention=True)
         assert fused.attention is not None
-        logits = fused.logits.float()
+        logits = fused.logits
         loss = principal_entropy(logits, self.top) - entropy_of_mean(logits)
-        return Step(fused.logits, loss + attention_gap(fused.attention))
+        return Step(logits, loss + attention_gap(fused.attention))

@@ -13,8 +13,8 @@ class StableAdapter(nn.Module):
     def __init__(self, dim: int, rank: int, generator: torch.Generator) -> None:
         super().__init__()
         # skip_init: nn.Linear's own initial draw would disturb the global generator.
-        self.down = skip_init(nn.Linear, dim, rank, bias=False)
-        self.up = skip_init(nn.Linear, rank, dim, bias=False)
+        self.down = skip_init(nn.Linear, dim, rank, bias=False)  # type: ignore[no-untyped-call]
+        self.up = skip_init(nn.Linear, rank, dim, bias=False)  # type: ignore[no-untyped-call]
         nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(3), generator=generator)
         nn.init.zeros_(self.up.weight)
 

@@ -7,10 +7,11 @@ the update, snapshots and restores; it is written once for all methods.
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dasp.core.contract import MultiModalModel, check_need, check_parts, fuse_checked
 from dasp.core.errors import ContractError, OptionError, unknown_name
@@ -100,8 +101,16 @@ class Method(nn.Module, ABC):
         return self.fuse(self.model.encode(batch) if self.tunes_encoder else batch)
 
     def fuse(self, tokens: Tokens, attention: bool = False) -> Fused:
-        """Run the fusion on any subset of the modalities, checked against the contract."""
-        return fuse_checked(self.model, tokens, attention)
+        """Run the fusion on any subset of the modalities, checked against the contract.
+
+        What comes out of a pass in bfloat16 or float16 is raised to float32 here, once, so that
+        losses and scores need not think of it.
+        """
+        fused = fuse_checked(self.model, tokens, attention)
+        maps = fused.attention
+        if maps is not None:
+            maps = replace(maps, weights=_raised(maps.weights))
+        return Fused(_raised(fused.embedding), _raised(fused.logits), maps)
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of every LayerNorm of the model."""
@@ -119,6 +128,10 @@ class Method(nn.Module, ABC):
         """Move a new module to the device and dtype of the model."""
         like = next(iter(self.model.parameters()), torch.empty(0))
         return module.to(device=like.device, dtype=like.dtype)
+
+
+def _raised(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 METHODS: Registry[type[Method]] = Registry("method")

@@ -74,7 +74,7 @@ class Dasp(Method):
         adapted = self._adapt(batch, diagnosis)
         logits = self.fuse(adapted).logits
         divergence = self._divergence(adapted, alone, diagnosis) if self.lambda_kl else 0.0
-        loss = dasp_loss(logits.float(), divergence, self.lambda_ent, self.lambda_kl)
+        loss = dasp_loss(logits, divergence, self.lambda_ent, self.lambda_kl)
         return Step(logits, loss, diagnosis)
 
     @torch.no_grad()
@@ -116,8 +116,8 @@ class Dasp(Method):
         terms = []
         for name in adapted:
             if name not in diagnosis.biased:
-                source = alone[name].logits.float()
-                now = self.fuse({name: adapted[name]}).logits.float()
+                source = alone[name].logits
+                now = self.fuse({name: adapted[name]}).logits
                 pair = (source, now) if self.variant == "released" else (now, source)
                 terms.append(kl_divergence(*pair))
         return torch.stack(terms).sum()

@@ -74,23 +74,22 @@ class Eata(Method):
 
     def step(self, batch: Inputs) -> Step:
         """Predict, and take the weighted entropy of the kept samples as loss."""
-        raw = self.forward(batch).logits
-        logits = raw.float()
+        logits = self.forward(batch).logits
         keep = eata_keep(logits.detach(), self.average, self.margin, self.similarity)
         if not keep.any():
-            return Step(raw)
+            return Step(logits)
         self._remember(logits.detach()[keep])
         loss = eata_loss(logits[keep], self.margin)
         if self.fisher.numel():
             loss = loss + self.alpha * (self.fisher * (self._flat() - self.anchor).square()).sum()
-        return Step(raw, loss)
+        return Step(logits, loss)
 
     def fit(self, source: Iterable[Inputs]) -> None:
         """Estimate the Fisher information from clean source batches."""
         parameters = self.layer_norms()
         total, count = torch.zeros_like(self._flat()), 0
         for batch in source:
-            logits = self.forward(batch).logits.float()
+            logits = self.forward(batch).logits
             loss = F.cross_entropy(logits, logits.argmax(dim=1))
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             squares = [

@@ -174,8 +174,7 @@ class Adaptation:
     @torch.no_grad()
     def _infer(self, batch: Tokens) -> Prediction:
         with self._precision():
-            prediction = self.method.predict(batch)
-        return Prediction(prediction.logits.float(), prediction.diagnosis)
+            return self.method.predict(batch)
 
     def _infer_only_finite(self, batch: Inputs, finite: Tensor, encoded: bool = False) -> Outcome:
         """Refuse a batch with NaN or Inf: no update, NaN logits on the bad rows alone."""
@@ -254,4 +253,4 @@ def _outcome(
     step: Step, logits: Tensor, updated: bool = False, rejected: str | None = None
 ) -> Outcome:
     loss = None if step.loss is None else float(step.loss.detach())
-    return Outcome(logits.detach().float(), step.diagnosis, updated, loss, rejected)
+    return Outcome(logits.detach(), step.diagnosis, updated, loss, rejected)

@@ -64,15 +64,15 @@ class Pta(Method):
         """Predict, split, and take the three terms; no update if a half is empty."""
         fused = self.fuse(batch, attention=True)
         assert fused.attention is not None
-        logits = fused.logits.float()
+        logits = fused.logits
         bias = prediction_bias(logits.argmax(dim=1))
         rare, common = bias > 0, bias < 0
         if not (rare.any() and common.any()):
-            return Step(fused.logits)
+            return Step(logits)
         value = entropy(logits)
         sure = average_ranks(logits.detach()[rare].softmax(dim=1).amax(dim=1))
         rarity = average_ranks(-bias[rare])  # rank 1 is the largest z
         weight = sure * rarity / rare.sum() ** 2
         loss = (weight * value[rare]).mean() - self.negative_weight * value[common].mean()
-        maps = fused.attention.weights.float().flatten(1)
-        return Step(fused.logits, loss + mmd(maps[rare], maps[common]))
+        maps = fused.attention.weights.flatten(1)
+        return Step(logits, loss + mmd(maps[rare], maps[common]))

@@ -33,4 +33,4 @@ class Read(Method):
     def step(self, batch: Tokens) -> Step:
         """Predict, and take READ's loss."""
         logits = self.forward(batch).logits
-        return Step(logits, read_loss(logits.float()))
+        return Step(logits, read_loss(logits))

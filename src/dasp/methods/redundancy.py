@@ -20,7 +20,7 @@ def paper_redundancy(embedding: Tensor) -> Tensor:
     >>> round(float(paper_redundancy(x)), 6)
     1.0
     """
-    centred = embedding.float() - embedding.float().mean(dim=0)
+    centred = embedding - embedding.mean(dim=0)
     centred = centred[:, centred.square().mean(dim=0) > 1e-8]
     return _mean_squared_cosine(centred)
 
@@ -31,13 +31,10 @@ def released_redundancy(embeddings: Embeddings) -> dict[str, Tensor]:
     Dimensions are kept if their spread over all modalities' rows together exceeds 5% of the
     largest; with fewer than two kept all scores are 0.
     """
-    stacked = torch.cat([value.float() for value in embeddings.values()])
+    stacked = torch.cat(list(embeddings.values()))
     spread = stacked.std(dim=0) if len(stacked) > 1 else torch.zeros_like(stacked[0])
     keep = spread > 0.05 * spread.max()
-    return {
-        name: _mean_squared_cosine(value.float()[:, keep]).sqrt()
-        for name, value in embeddings.items()
-    }
+    return {name: _mean_squared_cosine(value[:, keep]).sqrt() for name, value in embeddings.items()}
 
 
 def diagnose(scores: Mapping[str, float], delta: float, strict: bool) -> Diagnosis:

@@ -60,7 +60,7 @@ class Sar(Method):
         parameters = self.layer_norms()
         threshold = self.margin * math.log(self.model.num_classes)
         logits = self.forward(batch).logits
-        value = entropy(logits.float())
+        value = entropy(logits)
         sure = value < threshold
         if not sure.any():
             return Step(logits)
@@ -72,7 +72,7 @@ class Sar(Method):
                 for parameter, move in zip(parameters, climb, strict=True):
                     if move is not None:
                         parameter.add_(move)
-            value = entropy(self.forward(batch).logits.float())[sure]
+            value = entropy(self.forward(batch).logits)[sure]
             value = value[value < threshold]
             if value.numel() == 0:
                 return Step(logits)

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dasp.core.errors import StateError
+from dasp.core.errors import ContractError, StateError
 from dasp.core.files import atomic_path
 from dasp.core.types import Step, Trainable
 from dasp.methods.base import METHODS, Method, hyperparameters
@@ -32,9 +32,14 @@ class Memory:
 
     def __init__(self, method: Method, lr: float) -> None:
         self.method = method
-        wanted = {id(parameter) for parameter in method.trainable()}
-        named = method.named_parameters(remove_duplicate=True)
-        self.weights = {_public(n): p for n, p in named if id(p) in wanted}
+        names = {id(p): _public(name) for name, p in method.named_parameters()}
+        trainable = list(method.trainable())
+        if any(id(parameter) not in names for parameter in trainable):
+            raise ContractError(
+                f"{type(method).__name__}.trainable() returned a parameter that is neither the "
+                "model's nor the method's: keep new ones as attributes or in self.adapters."
+            )
+        self.weights = {names[id(parameter)]: parameter for parameter in trainable}
         parameters = list(self.weights.values())
         self.optimizer = method.optimizer(parameters, lr) if parameters else None
         self.batch_index = 0

@@ -25,4 +25,4 @@ class Tent(Method):
     def step(self, batch: Inputs) -> Step:
         """Predict, and take the mean entropy as loss."""
         logits = self.forward(batch).logits
-        return Step(logits, entropy(logits.float()).mean())
+        return Step(logits, entropy(logits).mean())

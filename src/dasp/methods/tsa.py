@@ -76,7 +76,7 @@ class Tsa(Method):
             first: share * a + (1 - share) * self.adapters[first](a),
             second: (1 - share) * v + share * self.adapters[second](v),
         }
-        logits = self.fuse(routed).logits.float()
+        logits = self.fuse(routed).logits
         return Step(prediction.logits, tsa_loss(logits, self.confidence_weight, self.threshold))
 
     @torch.no_grad()

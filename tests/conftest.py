@@ -1,0 +1,71 @@
+"""What several tests use: the reference figures, a toy model and batches for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import dasp
+from dasp.models import Toy
+from dasp.streams.synthetic import CLEAN, SyntheticWorld
+
+REFERENCE = Path(__file__).parent / "reference"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def figures():
+    """Give a reference file by name."""
+    return lambda name: load_file(REFERENCE / f"{name}.safetensors")
+
+
+@pytest.fixture(scope="session")
+def reference_config():
+    return json.loads((REFERENCE / "config.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def reference_batches(figures):
+    inputs = figures("inputs")
+    return [{"audio": inputs[f"audio{i}"], "video": inputs[f"video{i}"]} for i in range(8)]
+
+
+@pytest.fixture
+def reference_model(reference_config):
+    return dasp.load_model(
+        "cav_mae",
+        weights=REFERENCE / "model.safetensors",
+        num_heads=reference_config["num_heads"],
+    )
+
+
+@pytest.fixture
+def toy():
+    return Toy(seed=1)
+
+
+@pytest.fixture
+def toy3():
+    return Toy(modalities=("audio", "video", "depth"), seed=1)
+
+
+def stream(modalities=("audio", "video"), size=16, strength=4.0):
+    """One batch of each: clean, then each modality shifted."""
+    world = SyntheticWorld(modalities)
+    return [b.inputs for b in world.stream([CLEAN, *modalities], 1, size, strength)]
+
+
+@pytest.fixture
+def batches():
+    return stream()
+
+
+@pytest.fixture
+def batches3():
+    return stream(("audio", "video", "depth"))

@@ -1,0 +1,146 @@
+import pytest
+import torch
+from torch import nn
+
+import dasp
+from dasp.core.contract import check_model
+from dasp.core.errors import ContractError, InputError
+from dasp.models import Toy
+
+
+class Bare(nn.Module):
+    modalities = ("audio", "video")
+
+
+class NoSubset(Toy):
+    """A model that takes all modalities or fails."""
+
+    def fuse(self, tokens):
+        return super().fuse({name: tokens[name] for name in self.modalities})
+
+
+class WrongLogits(Toy):
+    def fuse(self, tokens):
+        fused = super().fuse(tokens)
+        return dasp.Fused(fused.embedding, fused.logits[:, 1:])
+
+
+class PlainFusion(nn.Module):
+    """A model that fulfils the contract and nothing more: no attention, no norms."""
+
+    modalities, embed_dim, num_classes = ("audio", "video"), 8, 3
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 3)
+
+    def encode(self, inputs):
+        return {name: value[..., :8] for name, value in inputs.items()}
+
+    def fuse(self, tokens):
+        embedding = torch.cat(list(tokens.values()), dim=1).mean(dim=1)
+        return dasp.Fused(embedding, self.head(embedding))
+
+
+def test_missing_parts_are_named():
+    with pytest.raises(ContractError, match=r"Bare cannot.*embed_dim.*num_classes.*encode.*fuse"):
+        dasp.adapt(Bare(), "source")
+
+
+@pytest.mark.parametrize("names", ["audio", (), ("audio", "audio")])
+def test_odd_modalities_are_refused(names):
+    model = Toy()
+    model.modalities = names
+    with pytest.raises(ContractError, match="modalities"):
+        dasp.adapt(model, "source")
+
+
+@pytest.mark.parametrize(
+    ("method", "missing"),
+    [("read", "fusion_qkv"), ("abpem", "fusion_qkv"), ("pta", "fusion_qkv"), ("tent", "LayerNorm")],
+)
+def test_a_methods_need_is_named_when_it_is_built(method, missing):
+    with pytest.raises(ContractError, match=missing):
+        dasp.adapt(PlainFusion(), method)
+
+
+@pytest.mark.parametrize("method", ["source", "dasp", "tsa"])
+def test_the_bare_contract_suffices(method, batches):
+    check_model(PlainFusion(), batches[0])
+    assert dasp.adapt(PlainFusion(), method)(batches[1]).logits.shape == (16, 3)
+
+
+def test_attention_maps_are_asked_for_by_name():
+    class Hidden(PlainFusion):
+        def fusion_qkv(self):
+            return [self.head.weight]
+
+    with pytest.raises(ContractError, match=r"HasAttentionMaps.*fuse_with_attention"):
+        dasp.adapt(Hidden(), "pta")
+
+
+def test_a_model_that_cannot_take_a_subset_is_told_so(batches):
+    model = NoSubset()
+    with pytest.raises(ContractError, match=r"failed on \('audio',\) alone.*any non-empty subset"):
+        check_model(model, batches[0])
+    tta = dasp.adapt(model, "dasp")
+    before = tta.memory.capture()
+    with pytest.raises(ContractError, match="any non-empty subset"):
+        tta(batches[0])
+    assert tta.memory.capture().batch_index == before.batch_index == 0
+    assert dasp.adapt(model, "source")(batches[0]).logits.shape == (16, 8)
+
+
+def test_what_fuse_returns_is_checked(batches):
+    with pytest.raises(ContractError, match=r"logits \(16, 7\), expected \(16, 8\)"):
+        dasp.adapt(WrongLogits(), "source")(batches[0])
+
+    class Tuple(Toy):
+        def fuse(self, tokens):
+            return (1, 2)
+
+    with pytest.raises(ContractError, match="must return dasp"):
+        dasp.adapt(Tuple(), "source")(batches[0])
+
+
+def test_check_model_accepts_the_models_here(batches, batches3, toy, toy3):
+    check_model(toy, batches[0])
+    check_model(toy3, batches3[0])
+
+
+def test_check_model_sees_wrong_tokens(batches):
+    class Flat(Toy):
+        def encode(self, inputs):
+            return {name: value.mean(dim=1) for name, value in super().encode(inputs).items()}
+
+    with pytest.raises(ContractError, match="encode"):
+        check_model(Flat(), batches[0])
+
+
+BAD = {
+    "wrong name": (
+        lambda b: {"sound": b["audio"], "video": b["video"]},
+        "unknown modality 'sound'",
+    ),
+    "near name": (lambda b: {**b, "vidoe": b["video"]}, "did you mean 'video'"),
+    "missing": (lambda b: {"audio": b["audio"]}, "lack video"),
+    "no dict": (lambda b: b["audio"], "must be a dict"),
+    "no tensor": (lambda b: {**b, "audio": [1, 2]}, "must be a tensor"),
+    "empty batch": (lambda b: {n: v[:0] for n, v in b.items()}, "nothing empty"),
+    "sizes differ": (lambda b: {**b, "audio": b["audio"][:3]}, "differ in batch size"),
+    "flat": (lambda b: {**b, "audio": b["audio"][:, 0, 0]}, "a batch is"),
+    "double": (lambda b: {**b, "audio": b["audio"].double()}, "is torch.float64 and the model"),
+    "half": (lambda b: {**b, "audio": b["audio"].half()}, "is torch.float16 and the model"),
+    "model's shape": (lambda b: {**b, "audio": b["audio"][..., :5]}, r"takes \(B, steps, 12\)"),
+}
+
+
+@pytest.mark.parametrize("method", ["source", "tent", "dasp", "tsa"])
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_a_specific_error_and_changes_nothing(method, kind, batches):
+    spoil, message = BAD[kind]
+    tta, twin = dasp.adapt(Toy(), method, lr=1e-2), dasp.adapt(Toy(), method, lr=1e-2)
+    for batch in batches:
+        with pytest.raises(InputError, match=message):
+            tta(spoil(batch))
+        assert torch.equal(tta(batch).logits, twin(batch).logits)

@@ -1,0 +1,130 @@
+import math
+
+import pytest
+import torch
+
+import dasp
+from dasp.core.errors import InputError
+from dasp.methods.eata import eata_keep, eata_loss
+from dasp.models import Toy
+
+SURE = [[5.0, 0.0, 0.0], [0.0, 5.0, 0.0], [1.0, 1.0, 1.0]]
+NONE = torch.full((3,), torch.nan)
+
+
+def test_only_sure_samples_are_kept():
+    assert eata_keep(torch.tensor(SURE), NONE, 0.4, 0.05).tolist() == [True, True, False]
+
+
+def test_samples_like_the_average_are_left_out_once_there_is_one():
+    average = torch.tensor([1.0, 0.0, 0.0])
+    assert eata_keep(torch.tensor(SURE), average, 0.4, 0.05).tolist() == [False, True, False]
+
+
+def test_the_weight_is_a_constant():
+    logits = torch.tensor(SURE[:2], requires_grad=True)
+    p = logits.softmax(dim=1)
+    value = -(p * p.log()).sum(dim=1)
+    weight = torch.exp(0.4 * math.log(3) - value).detach()
+    expected = (weight * value).mean()
+    (theirs,) = torch.autograd.grad(expected, logits)
+    (ours,) = torch.autograd.grad(eata_loss(logits, 0.4), logits)
+    torch.testing.assert_close(ours, theirs)
+
+
+class Says(Toy):
+    """A model whose logits are what the test says, plus something to train."""
+
+    said = None
+
+    def fuse(self, tokens):
+        fused = super().fuse(tokens)
+        return dasp.Fused(fused.embedding, torch.tensor(self.said) + 0 * fused.logits)
+
+
+@pytest.fixture
+def says():
+    return Says(num_classes=3)
+
+
+def inputs(size):
+    return {name: torch.zeros(size, 4, 12) for name in ("audio", "video")}
+
+
+def test_the_average_follows_the_samples_that_pass_both_filters(says):
+    tta = dasp.adapt(says, "eata")
+    average = tta.method.average
+    says.said = SURE
+    assert tta(inputs(3)).updated
+    first = torch.tensor(SURE[:2]).softmax(dim=1).mean(dim=0)
+    torch.testing.assert_close(average, first)
+    says.said = [[5.0, 0.0, 0.0], [0.0, 0.0, 9.0]]  # only the second is unlike the average
+    assert tta(inputs(2)).updated
+    second = torch.tensor(says.said[1]).softmax(dim=0)
+    torch.testing.assert_close(average, 0.9 * first + 0.1 * second)
+    says.said = [[5.0, 0.0, 0.0]]
+    assert not tta(inputs(1)).updated
+    torch.testing.assert_close(average, 0.9 * first + 0.1 * second)
+    tta.reset()
+    assert tta.method.average.isnan().all()
+
+
+def test_no_sure_sample_no_update(says):
+    tta = dasp.adapt(says, "eata")
+    says.said = [[0.0, 0.0, 0.0]]
+    outcome = tta(inputs(1))
+    assert not outcome.updated
+    assert tta.method.average.isnan().all()
+
+
+def test_fisher_penalty_holds_the_weights_back(batches, tmp_path):
+    options = {"margin": 1.0, "similarity": 1.1, "lr": 1e-3}
+    free = dasp.adapt(Toy(seed=1), "eata", **options)
+    held = dasp.adapt(Toy(seed=1), "eata", **options, alpha=1e6)
+    held.fit(batches)
+    assert held.method.fisher.shape == (free.trainable.count,)
+    assert (held.method.fisher >= 0).all()
+    assert held.method.fisher.any()
+    start = torch.cat([p.detach().flatten() for p in free.memory.weights.values()])
+    for batch in batches * 5:
+        free(batch)
+        held(batch)
+    drift = {}
+    for name, tta in (("free", free), ("held", held)):
+        now = torch.cat([p.detach().flatten() for p in tta.memory.weights.values()])
+        drift[name] = float((held.method.fisher * (now - start).square()).sum())
+    assert drift["held"] < 0.5 * drift["free"]
+
+
+def test_what_fit_learnt_survives_reset_and_saving(batches, tmp_path):
+    tta = dasp.adapt(Toy(seed=1), "eata", margin=1.0)
+    tta.fit(batches)
+    fisher = tta.method.fisher.clone()
+    tta(batches[0])
+    tta.reset()
+    assert torch.equal(tta.method.fisher, fisher)
+    tta.save(tmp_path / "s.safetensors")
+    other = dasp.adapt(Toy(seed=1), "eata", margin=1.0)
+    other.load(tmp_path / "s.safetensors")
+    assert torch.equal(other.method.fisher, fisher)
+    other.reset()
+    assert other.method.fisher.numel() == 0
+
+
+def test_fisher_by_hand(batches):
+    tta = dasp.adapt(Toy(seed=1), "eata")
+    tta.fit(batches[:2])
+    squares = []
+    for batch in batches[:2]:
+        logits = tta.model(batch)
+        loss = torch.nn.functional.cross_entropy(logits, logits.argmax(dim=1))
+        parts = torch.autograd.grad(loss, tta.method.layer_norms())
+        squares.append(torch.cat([part.flatten().square() for part in parts]))
+    torch.testing.assert_close(tta.method.fisher, (squares[0] + squares[1]) / 2)
+
+
+def test_fit_without_data_is_refused_and_changes_nothing():
+    tta = dasp.adapt(Toy(seed=1), "eata")
+    with pytest.raises(InputError, match="no source batch"):
+        tta.fit([])
+    assert tta.method.fisher.numel() == 0

@@ -1,0 +1,98 @@
+import pytest
+import torch
+
+from dasp.core.contract import check_model
+from dasp.core.errors import InputError, OptionError
+from dasp.models import CavMae
+
+SMALL = {
+    "embed_dim": 16, "num_heads": 2, "depth": 2, "audio_length": 48, "mel_bins": 32,
+    "image_size": 32, "num_classes": 5,
+}  # fmt: skip
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return CavMae(**SMALL).eval()
+
+
+@pytest.fixture
+def inputs():
+    torch.manual_seed(1)
+    return {"audio": torch.randn(3, 48, 32), "video": torch.randn(3, 3, 32, 32)}
+
+
+def test_tokens_and_embeddings_agree_with_the_reference(
+    reference_model, reference_batches, figures
+):
+    dasp_figures = figures("dasp")
+    with torch.no_grad():
+        for i, batch in enumerate(reference_batches):
+            tokens = reference_model.encode(batch)
+            for name in ("audio", "video"):
+                if i == 0:
+                    expected = dasp_figures[f"tokens_{name[0]}0"]
+                    torch.testing.assert_close(tokens[name], expected, atol=1e-5, rtol=0)
+                alone = reference_model.fuse({name: tokens[name]}).embedding
+                expected = dasp_figures[f"embed_{name[0]}{i}"]
+                torch.testing.assert_close(alone, expected, atol=1e-5, rtol=0)
+
+
+def test_the_published_size():
+    with torch.device("meta"):
+        model = CavMae()
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(164.4e6, rel=0.01)
+    assert model.positions["audio"].shape == (1, 512, 768)
+    assert model.positions["video"].shape == (1, 196, 768)
+
+
+def test_it_keeps_the_contract(model, inputs):
+    check_model(model, inputs)
+
+
+def test_attention_maps_change_nothing_and_sum_to_one(model, inputs):
+    tokens = model.encode(inputs)
+    plain, shown = model.fuse(tokens), model.fuse_with_attention(tokens)
+    assert plain.attention is None
+    torch.testing.assert_close(plain.logits, shown.logits, atol=1e-5, rtol=0)
+    weights = shown.attention.weights
+    assert weights.shape == (3, 2, 6 + 4, 6 + 4)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, 2, 10))
+    assert shown.attention.spans == {"audio": slice(0, 6), "video": slice(6, 10)}
+    assert weights.requires_grad
+
+
+def test_audio_comes_first_whatever_the_order(model, inputs):
+    tokens = model.encode(inputs)
+    swapped = {"video": tokens["video"], "audio": tokens["audio"]}
+    assert torch.equal(model.fuse(tokens).logits, model.fuse(swapped).logits)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("audio", (3, 32, 48)), ("video", (3, 3, 32, 31)), ("video", (3, 32, 32))]
+)
+def test_a_wrong_shape_says_what_it_takes(model, name, shape):
+    with pytest.raises(InputError, match=f"'{name}' has shape .* takes"):
+        model.encode({name: torch.zeros(shape)})
+
+
+def test_nothing_to_fuse(model):
+    with pytest.raises(InputError, match="at least one"):
+        model.fuse({})
+
+
+@pytest.mark.parametrize("size", [{"audio_length": 50}, {"image_size": 30}, {"num_heads": 3}])
+def test_impossible_sizes(size):
+    with pytest.raises(OptionError, match="is not a multiple"):
+        CavMae(**(SMALL | size))
+
+
+def test_several_shared_blocks(inputs):
+    model = CavMae(**SMALL, fusion_depth=2).eval()
+    check_model(model, inputs)
+    assert len(model.fusion_qkv()) == 4
+    tokens = model.encode(inputs)
+    torch.testing.assert_close(
+        model.fuse(tokens).logits, model.fuse_with_attention(tokens).logits, atol=1e-5, rtol=0
+    )
