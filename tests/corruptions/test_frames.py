@@ -150,6 +150,8 @@ def test_other_severities_are_refused(severity):
         picture()[..., 0],
         np.zeros((20, 20, 4), np.uint8),
         np.zeros((0, 20, 3), np.uint8),
+        picture().tolist(),
+        None,
     ],
 )
 def test_other_arrays_are_refused(wrong):
