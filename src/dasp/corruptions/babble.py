@@ -7,11 +7,10 @@ from numpy.typing import NDArray
 
 from dasp.corruptions.synthesis import (
     Array,
-    band,
+    band_noise,
     bursts,
     drift,
     ringing,
-    shaped_noise,
     strike,
     to_rms,
 )
@@ -58,8 +57,8 @@ def crowd(generator: np.random.Generator, samples: int, sample_rate: int) -> Arr
     onsets = np.concatenate([voice.onsets for voice in voices])
     sharpness = generator.uniform(0, 1, onsets.size) ** 2
     hiss = bursts(onsets, sharpness, 0.03, samples, sample_rate)
-    breath = shaped_noise(generator, samples, sample_rate, band(2500, 6000, 3))
-    murmur = shaped_noise(generator, samples, sample_rate, band(150, 600, 1.5))
+    breath = band_noise(generator, samples, sample_rate, 2500, 6000, 3)
+    murmur = band_noise(generator, samples, sample_rate, 150, 600, 1.5)
     return to_rms(vowels, 1.0) + 0.25 * hiss * breath + 0.2 * murmur
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from dasp.corruptions.synthesis import (
     Array,
-    band,
+    band_noise,
     bursts,
     drift,
     ringing,
-    shaped_noise,
     strike,
 )
 
@@ -43,8 +42,8 @@ def traffic(generator: np.random.Generator, samples: int, sample_rate: int) -> A
         swell = np.minimum(1, 20 * np.sin(np.pi * (time[here] - moment) / length))
         for note in HORN_CHORD * generator.uniform(0.85, 1.15, 1):
             tones[here] += 0.2 * swell * _buzz(generator, note, time[here], sample_rate)
-    far = shaped_noise(generator, samples, sample_rate, band(30, 120, 1.5))
-    close = shaped_noise(generator, samples, sample_rate, band(300, 900, 2.5))
+    far = band_noise(generator, samples, sample_rate, 30, 120, 1.5)
+    close = band_noise(generator, samples, sample_rate, 300, 900, 2.5)
     return 0.2 * far + 0.3 * np.sqrt(tyres) * close + 0.6 * tones
 
 
@@ -75,7 +74,7 @@ def rain(generator: np.random.Generator, samples: int, sample_rate: int) -> Arra
     strengths = generator.lognormal(0, 0.7, drops) * generator.choice([-1.0, 1.0], drops)
     drop_kinds = generator.integers(kinds, size=drops)
     patter = strike(samples, where, strengths, drop_kinds, np.stack(answers))
-    hiss = shaped_noise(generator, samples, sample_rate, band(1200, 7000, 1.5))
+    hiss = band_noise(generator, samples, sample_rate, 1200, 7000, 1.5)
     density = 1 + 0.1 * drift(generator, samples, sample_rate, 0.5)
     return density * hiss + 2.0 * patter
 
@@ -93,9 +92,9 @@ def thunder(generator: np.random.Generator, samples: int, sample_rate: int) -> A
     snaps = np.arange(5) * generator.exponential(0.08, (flashes.size, 5))
     weights = loudness * np.power(0.7, np.arange(5))
     cracks = bursts(flashes[:, None] + snaps, weights, 0.04, samples, sample_rate)
-    rumble = shaped_noise(generator, samples, sample_rate, band(30, 120, 1.8))
-    tearing = shaped_noise(generator, samples, sample_rate, band(100, 900, 1.5))
-    distance = shaped_noise(generator, samples, sample_rate, band(200, 3000, 1.5))
+    rumble = band_noise(generator, samples, sample_rate, 30, 120, 1.8)
+    tearing = band_noise(generator, samples, sample_rate, 100, 900, 1.5)
+    distance = band_noise(generator, samples, sample_rate, 200, 3000, 1.5)
     return rolls * rumble + 0.8 * cracks * tearing + 0.03 * distance
 
 
@@ -104,8 +103,8 @@ def wind(generator: np.random.Generator, samples: int, sample_rate: int) -> Arra
     slow = drift(generator, samples, sample_rate, 0.25)
     quick = drift(generator, samples, sample_rate, 2.0)
     speed = np.exp(0.65 * slow + 0.15 * quick)
-    roar = shaped_noise(generator, samples, sample_rate, band(20, 90, 1.7))
-    rush = shaped_noise(generator, samples, sample_rate, band(250, 600, 2.5))
+    roar = band_noise(generator, samples, sample_rate, 20, 90, 1.7)
+    rush = band_noise(generator, samples, sample_rate, 250, 600, 2.5)
     pitch = 380 * np.exp(0.25 * slow + 0.06 * drift(generator, samples, sample_rate, 1.0))
     howl = drift(generator, samples, sample_rate, 8.0) * np.sin(
         2 * np.pi / sample_rate * np.cumsum(pitch)

@@ -3,7 +3,7 @@
 float64 keeps the small differences between processors far below one 16-bit step.
 """
 
-from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,31 +13,34 @@ Array = NDArray[np.float64]
 CONTROL_RATE = 1000  # Hz; slow curves are made at this rate and drawn out to the sound's own
 
 
-def shaped_noise(
+def band_noise(
     generator: np.random.Generator,
     samples: int,
-    sample_rate: float,
-    amplitude: Callable[[Array], Array],
+    sample_rate: int,
+    low: float,
+    high: float,
+    slope: float,
 ) -> Array:
-    """Return (samples,) Gaussian noise of RMS 1 whose spectrum follows `amplitude(hertz)`."""
+    """Return (samples,) Gaussian noise of RMS 1.
+
+    Its amplitude is even from `low` to `high` Hz and falls as hertz^±slope outside.
+    """
     length = _fast_length(samples)
-    gain = amplitude(np.fft.rfftfreq(length, 1 / sample_rate).astype(np.float64))
-    gain[0] = 0
-    parts = generator.standard_normal(2 * gain.size)
-    spectrum = gain * parts.view(np.complex128)
-    level = length / (2 * np.sqrt(np.sum(gain**2)))
-    return np.fft.irfft(level * spectrum, length)[:samples]
+    gain = _band(length, sample_rate, low, high, slope)
+    spectrum = generator.standard_normal(2 * gain.size).view(np.complex128)
+    spectrum *= gain
+    return np.fft.irfft(spectrum, length)[:samples]
 
 
-def band(low: float, high: float, slope: float = 2.0) -> Callable[[Array], Array]:
-    """Return an amplitude curve: flat from `low` to `high` Hz, then falling as hertz^±slope."""
-
-    def amplitude(hertz: Array) -> Array:
-        return np.asarray(
-            1 / (1 + (low / np.maximum(hertz, 1e-3)) ** slope + (hertz / high) ** slope)
-        )
-
-    return amplitude
+@lru_cache(maxsize=32)
+def _band(length: int, sample_rate: int, low: float, high: float, slope: float) -> Array:
+    """Return the gain of each frequency, kept because clips of one length share it."""
+    hertz = np.fft.rfftfreq(length, 1 / sample_rate)[1:]
+    gain = np.zeros(hertz.size + 1)
+    gain[1:] = 1 / (1 + (low / hertz) ** slope + (hertz / high) ** slope)
+    gain *= length / (2 * np.sqrt(np.sum(gain**2)))
+    gain.setflags(write=False)
+    return gain
 
 
 def drift(generator: np.random.Generator, samples: int, sample_rate: int, hertz: float) -> Array:
@@ -64,19 +67,21 @@ def strike(
     `positions` in samples (fractions count), `strengths` and `kinds` (impulses,); `responses`
     (kinds, taps).
     """
-    block = 1 << max(9, (responses.shape[1] - 1).bit_length())
+    tail = responses.shape[1] - 1
+    size = 1 << max(11, (4 * tail).bit_length())  # of the FFT of one block and its ringing on
+    block = size - tail
     blocks = -(-samples // block)
-    spectrum = np.zeros((blocks, block + 1), np.complex128)
+    spectrum = np.zeros((blocks, 1 + size // 2), np.complex128)
     inside = (positions >= 0) & (positions < samples - 1)
-    for kind, response in enumerate(np.fft.rfft(responses, 2 * block)):
+    for kind, response in enumerate(np.fft.rfft(responses, size)):
         mine = inside & (kinds == kind)
         train = _impulses(positions[mine], strengths[mine], blocks * block)
-        heard = np.fft.rfft(train.reshape(blocks, block), 2 * block)
+        heard = np.fft.rfft(train.reshape(blocks, block), size)
         heard *= response
         spectrum += heard
-    rung = np.fft.irfft(spectrum).reshape(blocks, 2, block)
-    sound = rung[:, 0]
-    sound[1:] += rung[:-1, 1]  # the tail of each block rings on in the next
+    rung = np.fft.irfft(spectrum)
+    sound = rung[:, :block]
+    sound[1:, :tail] += rung[:-1, block:]  # each block rings on in the next
     return sound.reshape(-1)[:samples]
 
 
