@@ -25,11 +25,11 @@ CHECKSUMS = {
         "67406eae78d345a5",
     ],
     "traffic": [
-        "2ecd83a2760f711a",
-        "ed3e3b93bee177fe",
-        "504468c1033679d7",
-        "547a02be2abfa93f",
-        "dd4a144fc4f44b0a",
+        "f2e2824a65b797c8",
+        "1aa26ebc149f4b38",
+        "be8c51de0526be98",
+        "4b1be00b3fd1056b",
+        "0985fb8bf1dbc5d6",
     ],
     "crowd": [
         "c3123820d85969b2",

@@ -19,6 +19,7 @@ from dasp.corruptions.synthesis import (
 HEARD = 3.0  # a vehicle is heard up to this many times its nearest distance
 HORN_CHORD = (415.0, 523.0)  # Hz
 OVERTONES = np.arange(1, 17)
+POINTS = 4096  # of one cycle of an engine or a horn, a power of two
 
 
 def traffic(generator: np.random.Generator, samples: int, sample_rate: int) -> Array:
@@ -57,8 +58,9 @@ def _buzz(generator: np.random.Generator, hertz: float, time: Array, sample_rate
     gains = generator.uniform(0.3, 1.0, OVERTONES.size) / OVERTONES**0.7
     gains[OVERTONES * hertz > 0.4 * sample_rate] = 0
     shifts = generator.uniform(0, 2 * np.pi, OVERTONES.size)
-    cycle = np.sin(np.arange(4096)[:, None] * (2 * np.pi / 4096) * OVERTONES + shifts) @ gains
-    return np.asarray(cycle[(time * (4096 * hertz)).astype(np.intp) & 4095])
+    lines = np.append(0, gains * np.exp(1j * shifts))
+    cycle = np.fft.irfft(lines, POINTS) * (POINTS / 2)
+    return np.asarray(cycle[(time * (POINTS * hertz)).astype(np.intp) & (POINTS - 1)])
 
 
 def rain(generator: np.random.Generator, samples: int, sample_rate: int) -> Array:
