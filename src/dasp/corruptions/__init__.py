@@ -5,7 +5,7 @@ constants stand on its first line. A user's own registers with the `corruption` 
 """
 
 # Importing a file registers what it holds; this order is the order of the papers.
-from dasp.corruptions import noise, blur, weather, digital  # noqa: F401, I001
+from dasp.corruptions import noise, blur, weather, digital, ambient  # noqa: F401, I001
 from dasp.corruptions.base import Corruption, corrupt_frame, corrupt_sound, corruption, names
 
 __all__ = ["Corruption", "corrupt_frame", "corrupt_sound", "corruption", "names"]
