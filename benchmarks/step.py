@@ -113,7 +113,14 @@ def main() -> None:
 def show(options: argparse.Namespace, times: dict, memory: dict) -> None:
     title = f"CAV-MAE ViT-B, batch {options.batch}, float32, {torch.get_num_threads()} threads"
     table = Table(title=title)
-    for column in ("case", "seconds (median)", "time over source", "low to high", "peak MiB", "memory"):
+    for column in (
+        "case",
+        "seconds (median)",
+        "time over source",
+        "low to high",
+        "peak MiB",
+        "memory",
+    ):
         table.add_column(column, justify="left" if column == "case" else "right")
     figures = {}
     for case in CASES:

@@ -1,0 +1,33 @@
+# Two commands: `make run` and `make test`. Both make .venv first and need only Python and make.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: run test lint clean
+
+run: .venv/run.stamp
+	$(BIN)/dasp run
+
+test: .venv/dev.stamp lint
+	$(BIN)/pytest
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv/run.stamp: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dasp needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (a few minutes the first time: torch is large)"
+	$(PIP) -e .
+	@touch $@
+
+.venv/dev.stamp: .venv/run.stamp
+	@echo "installing what the tests need"
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv

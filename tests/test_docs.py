@@ -1,0 +1,35 @@
+"""Code blocks of the documentation that claim to run, run."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def python_blocks(name):
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+
+
+def test_the_page_on_adding_a_method():
+    names = {}
+    for block in python_blocks("docs/add_a_method.md"):
+        exec(block, names)
+    assert names["tta"].trainable.count > 0
+
+
+def test_the_five_lines_of_the_readme(batches, toy, capsys):
+    names = {"model": toy, "stream": batches}
+    exec(python_blocks("README.md")[0], names)
+    assert names["out"].diagnosis is not None
+    assert capsys.readouterr().out
+
+
+def test_every_method_and_file_stands_in_the_readme():
+    import dasp
+
+    text = (ROOT / "README.md").read_text()
+    for name in ("source", "tent", "eata", "sar", "read", "abpem", "tsa", "pta", "dasp"):
+        assert f"| `{name}` |" in text
+        assert name in dasp.METHODS
+    for path in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (ROOT / path).exists(), path
