@@ -94,6 +94,7 @@ def decode_frames(path: str | Path, count: int) -> list[Image.Image]:
         with av.open(str(path)) as container:
             if not container.streams.video:
                 raise DataError(f"{path} holds no pictures: take it off the list.")
+            _check_boxes(Path(path))
             length = min(_length(container, container.streams.video[0]), SECONDS)
             frames: list[Image.Image] = []
             last = 0.0
@@ -138,6 +139,23 @@ def decode_sound(path: str | Path) -> NDArray[np.int16]:
             f"{len(samples) / SAMPLE_RATE:.1f} s are there; fetch it again."
         )
     return samples
+
+
+def _check_boxes(path: Path) -> None:
+    """Refuse an mp4 file that ends inside one of its outermost boxes."""
+    position, size = 0, path.stat().st_size
+    with path.open("rb") as file:
+        while position < size:
+            file.seek(position)
+            header = file.read(16)
+            box = int.from_bytes(header[:4], "big")
+            if box == 1:  # the length is a longer number, after the name
+                box = int.from_bytes(header[8:16], "big")
+            if box < 8:  # 0: up to the end of the file; less: no box at all
+                return
+            position += box
+    if position > size:
+        raise DataError(f"the video {path} is cut off: {size} of {position} bytes; fetch it again.")
 
 
 def _length(container: Any, stream: Any) -> float:

@@ -1,6 +1,7 @@
 """One job after another on several processes, with a bar that shows the time left."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -33,7 +34,7 @@ def run_jobs(
     With workers 0 everything runs here, and gives the same bits. The processes are those of
     a data loader: they end by themselves when this one is killed.
     """
-    wanted = (os.cpu_count() or 1) if workers is None else workers
+    wanted = _cores() if workers is None else workers
     count = min(len(items), wanted)
     if count == 0:
         for item in items:
@@ -41,13 +42,24 @@ def run_jobs(
                 result = function(item)
             yield result
         return
-    yield from DataLoader(
-        _Jobs(function, items),
-        batch_size=None,
-        num_workers=count,
-        prefetch_factor=8,
-        collate_fn=_as_it_is,
-    )
+    with warnings.catch_warnings():  # more workers than cores: the user said so
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        loader: DataLoader[Result] = DataLoader(
+            _Jobs(function, items),
+            batch_size=None,
+            num_workers=count,
+            prefetch_factor=8,
+            collate_fn=_as_it_is,
+        )
+        results = iter(loader)
+    yield from results
+
+
+def _cores() -> int:
+    """Return the cores that this process may use: fewer than the machine's in a container."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
