@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dasp.core.errors import DataError, InputError, OptionError
-from dasp.data.dataset import ClipDataset, Sample
+from dasp.data.dataset import ClipDataset
 from dasp.data.parallel import run_jobs
 
 
@@ -54,7 +56,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         self.skipped = []
-        waiting: list[Sample] = []
+        waiting: list[_Arrays] = []
         for sample in run_jobs(self._load, range(len(self.dataset)), self.workers):
             if isinstance(sample, Skipped):
                 if self.on_bad == "error":
@@ -68,13 +70,26 @@ class Loader:
         if waiting:
             yield _stack(waiting)
 
-    def _load(self, index: int) -> Sample | Skipped:
+    def _load(self, index: int) -> "_Arrays | Skipped":
         try:
-            return self.dataset[index]
+            sample = self.dataset[index]
+            arrays = {name: value.numpy() for name, value in sample.inputs.items()}
+            return _Arrays(arrays, sample.label, sample.id)
         except (DataError, InputError) as error:
             return Skipped(self.dataset.manifest.clips[index].id, str(error))
 
 
-def _stack(samples: list[Sample]) -> Batch:
-    inputs = {name: torch.stack([s.inputs[name] for s in samples]) for name in samples[0].inputs}
+class _Arrays(NamedTuple):
+    """A sample on its way from a worker: shared tensors would take a file handle each."""
+
+    inputs: dict[str, NDArray[np.float32]]
+    label: int
+    id: str
+
+
+def _stack(samples: list[_Arrays]) -> Batch:
+    inputs = {
+        name: torch.from_numpy(np.stack([s.inputs[name] for s in samples]))
+        for name in samples[0].inputs
+    }
     return Batch(inputs, torch.tensor([s.label for s in samples]), [s.id for s in samples])

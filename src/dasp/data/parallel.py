@@ -1,29 +1,24 @@
 """One job after another on several processes, with a bar that shows the time left."""
 
 import os
-import warnings
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from multiprocessing import parent_process
+from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch.utils.data import DataLoader, Dataset
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+AHEAD = 8  # results that may wait, a worker: enough to keep it busy, little enough to hold
 
-class _Jobs(Dataset[Result], Generic[Item, Result]):
-    def __init__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> None:
-        self.function, self.items = function, items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: int) -> Result:
-        return self.function(self.items[index])
+_job: tuple[Callable[[Any], Any], Sequence[Any]]  # in a worker: what it does, and to what
 
 
 def run_jobs(
@@ -31,28 +26,46 @@ def run_jobs(
 ) -> Iterator[Result]:
     """Yield `function(item)` in order, computed by `workers` processes (by default one a core).
 
-    With workers 0 everything runs here, and gives the same bits. The processes are those of
-    a data loader: they end by themselves when this one is killed.
+    With workers 0 everything runs here, and gives the same bits. The function goes to each
+    worker once; results should be small or arrays. Workers end when this process is killed.
     """
-    wanted = _cores() if workers is None else workers
-    count = min(len(items), wanted)
+    count = min(len(items), _cores() if workers is None else workers)
     if count == 0:
         for item in items:
             with _one_thread():
                 result = function(item)
             yield result
         return
-    with warnings.catch_warnings():  # more workers than cores: the user said so
-        warnings.filterwarnings("ignore", "This DataLoader will create")
-        loader: DataLoader[Result] = DataLoader(
-            _Jobs(function, items),
-            batch_size=None,
-            num_workers=count,
-            prefetch_factor=8,
-            collate_fn=_as_it_is,
-        )
-        results = iter(loader)
-    yield from results
+    pool = ProcessPoolExecutor(count, initializer=_start_worker, initargs=(function, items))
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for index in range(len(items)):
+            waiting.append(pool.submit(_do, index))
+            if len(waiting) == AHEAD * count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
+    global _job
+    _job = (function, items)
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _do(index: int) -> Any:
+    function, items = _job
+    return function(items[index])
 
 
 def _cores() -> int:
@@ -71,10 +84,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _as_it_is(result: Result) -> Result:
-    return result
 
 
 def with_bar(results: Iterable[Result], total: int, what: str, show: bool) -> Iterator[Result]:

@@ -77,13 +77,22 @@ def save_checksums(path: Path, hashes: dict[str, str]) -> None:
         part.write_text(json.dumps(hashes, indent=1) + "\n", encoding="utf-8")
 
 
-def differences(hashes: dict[str, str], path: Path) -> list[str]:
-    """Return the domains whose hash is not that of the file at `path`, or lacks on one side."""
+def read_checksums(path: Path) -> dict[str, str]:
+    """Return the hashes that `save_checksums` wrote, here or in another lab."""
     try:
-        theirs = json.loads(path.read_text(encoding="utf-8"))
+        theirs: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"cannot read the checksums {path}: {error}.") from error
     if not isinstance(theirs, dict):
         raise DataError(f"{path} holds no checksums: make them with 'dasp data checksum --save'.")
-    names = [*hashes, *(name for name in theirs if name not in hashes)]
-    return [name for name in names if hashes.get(name) != theirs.get(name)]
+    return theirs
+
+
+def differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+    """Return the domains whose hashes differ or are there on one side only.
+
+    >>> differences({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"})
+    ['b', 'c']
+    """
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    return [name for name in names if ours.get(name) != theirs.get(name)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dasp.data.check import check_tree
 from dasp.data.prepare import prepare_tree
-from dasp.streams.checksum import checksums, differences, save_checksums
+from dasp.streams.checksum import checksums, differences, read_checksums, save_checksums
 from dasp.streams.corrupt import corrupt_tree
 from dasp.streams.options import Data, DomainOptions, Domains
 from dasp.streams.preview import preview_frames, preview_sounds
@@ -116,6 +116,7 @@ def data_checksum(
         workers: Processes to use; by default one a core.
     """
     manifest = data.manifest()
+    theirs = read_checksums(against) if against is not None else None
     hashes = {"list": manifest.digest[:16]} | checksums(
         manifest,
         domains.domains(),
@@ -133,7 +134,7 @@ def data_checksum(
         print(f"{value}  {name}")
     if save is not None:
         save_checksums(save, hashes)
-    different = differences(hashes, against) if against is not None else []
+    different = differences(hashes, theirs) if theirs is not None else []
     for name in different:
         print(f"differs: {name}")
     return 1 if different else 0

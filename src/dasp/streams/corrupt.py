@@ -89,6 +89,9 @@ def corrupt_tree(
     """
     extra("soundfile")
     damages = [DomainDamage(domain, seed, frost_dir, noise_dir) for domain in domains]
+    for clip in manifest.clips:
+        for frame in frames or ():
+            clip.frame_index(frame)
     for damage in damages:
         for folder in _folders(manifest, damage.domain, out):
             _claim(folder, damage)
