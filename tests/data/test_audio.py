@@ -112,6 +112,23 @@ def test_numpy_and_float64_give_the_same_as_a_tensor():
     assert torch.equal(fbank(wave.double()), fbank(wave))
 
 
+def test_read_only_and_reversed_arrays_are_taken():
+    wave = noise(1000).numpy()
+    wave.setflags(write=False)
+    assert torch.equal(fbank(wave[::-1]), fbank(wave[::-1].copy()))
+
+
+def test_gradients_after_a_first_call_without_them():
+    options = FbankOptions(mel_bins=11, window_ms=26.0)
+    wave = noise(1000)
+    with torch.inference_mode():
+        fbank(wave, options=options)
+    wave.requires_grad_()
+    fbank(wave, options=options).sum().backward()
+    assert wave.grad is not None
+    assert wave.grad.abs().sum() > 0
+
+
 def test_input_is_left_alone():
     wave = noise(1000) + 0.3
     before = wave.clone()

@@ -91,7 +91,8 @@ def log_mel(
 
 
 def _as_tensor(wave: Tensor | NDArray[np.float32]) -> Tensor:
-    signal = torch.as_tensor(wave)
+    # The copy lets arrays be read-only or reversed, which torch would not share.
+    signal = wave if isinstance(wave, Tensor) else torch.from_numpy(np.array(wave, order="C"))
     if not signal.is_floating_point() or signal.ndim not in (1, 2):
         raise InputError(
             f"a sound is a (samples,) or (batch, samples) float array, not {tuple(signal.shape)} "
@@ -110,12 +111,14 @@ def _sizes(sample_rate: int, options: FbankOptions) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # kept for later calls, which may want gradients
 def _hann(size: int) -> Tensor:
     """Return the symmetric Hann window."""
-    return torch.hann_window(size, periodic=False)
+    return torch.hann_window(size, periodic=False, dtype=torch.float32)
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)
 def _mel_bank(bins: int, fft_size: int, sample_rate: int) -> Tensor:
     """Return (bins, 1 + fft_size / 2) triangles, evenly spaced on the mel scale, in float32.
 
@@ -124,9 +127,9 @@ def _mel_bank(bins: int, fft_size: int, sample_rate: int) -> Tensor:
     lowest = 1127.0 * math.log(1.0 + LOWEST_HZ / 700.0)
     highest = 1127.0 * math.log(1.0 + sample_rate / 2 / 700.0)
     spacing = (highest - lowest) / (bins + 1)
-    index = torch.arange(bins).unsqueeze(1)
-    left, centre, right = (lowest + (index + float(step)) * spacing for step in range(3))
-    hertz = sample_rate / fft_size * torch.arange(fft_size // 2)
+    index = torch.arange(bins, dtype=torch.float32).unsqueeze(1)
+    left, centre, right = (lowest + (index + step) * spacing for step in range(3))
+    hertz = sample_rate / fft_size * torch.arange(fft_size // 2, dtype=torch.float32)
     # The nearest float32 of the logarithm, which fast float32 logarithms miss on some machines.
     mel = 1127.0 * (1.0 + hertz / 700.0).double().log().float()
     rising = (mel - left) / (centre - left)
