@@ -1,4 +1,4 @@
-"""How a corruption is named, found and applied; the corruptions themselves live beside this file."""
+"""How a corruption is named, found and applied; the corruptions live beside this file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,8 +33,10 @@ class Corruption:
     takes_folder: bool = False
 
 
-_REGISTRIES = {"video": Registry[Corruption]("frame corruption"),
-               "audio": Registry[Corruption]("sound corruption")}
+_REGISTRIES = {
+    "video": Registry[Corruption]("frame corruption"),
+    "audio": Registry[Corruption]("sound corruption"),
+}
 
 
 def corruption(
