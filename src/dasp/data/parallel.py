@@ -1,12 +1,16 @@
 """One job after another on several processes, with a bar that shows the time left."""
 
 import os
+import signal
+import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import parent_process
+from multiprocessing import get_context, parent_process
+from multiprocessing.context import BaseContext
 from typing import Any, TypeVar
 
 import torch
@@ -36,12 +40,15 @@ def run_jobs(
                 result = function(item)
             yield result
         return
-    pool = ProcessPoolExecutor(count, initializer=_start_worker, initargs=(function, items))
+    pool = ProcessPoolExecutor(count, _context(), _start_worker, (function, items))
     waiting: deque[Future[Result]] = deque()
     try:
-        for index in range(len(items)):
+        with warnings.catch_warnings():  # forking with threads: the workers use none of them
+            warnings.simplefilter("ignore", DeprecationWarning)
+            waiting.append(pool.submit(_do, 0))
+        for index in range(1, len(items)):
             waiting.append(pool.submit(_do, index))
-            if len(waiting) == AHEAD * count:
+            if len(waiting) >= AHEAD * count:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -49,10 +56,16 @@ def run_jobs(
         pool.shutdown(cancel_futures=True)
 
 
+def _context() -> BaseContext:
+    """Return the way to start workers: on Linux a fork, which knows a user's own corruptions."""
+    return get_context("fork" if sys.platform == "linux" else None)
+
+
 def _start_worker(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
     global _job
     _job = (function, items)
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
