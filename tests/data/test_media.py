@@ -93,6 +93,15 @@ def test_a_cut_off_video_is_refused_by_name(tmp_path, media, part):
     (tmp_path / "a.mp4").write_bytes(whole[: int(part * len(whole))])
     with pytest.raises(DataError, match=r"a\.mp4"):
         decode_frames(tmp_path / "a.mp4", 10)
+    with pytest.raises(DataError, match=r"a\.mp4"):
+        decode_sound(tmp_path / "a.mp4")
+
+
+def test_another_container_under_the_name_is_read_all_the_same(tmp_path, media):
+    media.write_video(tmp_path / "a.mkv")
+    (tmp_path / "a.mkv").replace(tmp_path / "a.mp4")
+    assert len(decode_frames(tmp_path / "a.mp4", 10)) == 10
+    assert len(decode_sound(tmp_path / "a.mp4")) > 15000
 
 
 def test_a_video_without_sound_and_a_sound_without_pictures(tmp_path, media):

@@ -122,6 +122,7 @@ def decode_sound(path: str | Path) -> NDArray[np.int16]:
         with av.open(str(path)) as container:
             if not container.streams.audio:
                 raise DataError(f"{path} holds no sound: take it off the list.")
+            _check_boxes(Path(path))
             length = min(_length(container, container.streams.audio[0]), SECONDS)
             resampler = av.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE)
             wanted = int(SECONDS * SAMPLE_RATE)
@@ -148,6 +149,8 @@ def _check_boxes(path: Path) -> None:
         while position < size:
             file.seek(position)
             header = file.read(16)
+            if position == 0 and header[4:8] != b"ftyp":
+                return  # another container under this name
             box = int.from_bytes(header[:4], "big")
             if box == 1:  # the length is a longer number, after the name
                 box = int.from_bytes(header[8:16], "big")
