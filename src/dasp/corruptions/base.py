@@ -76,10 +76,10 @@ def corrupt_frame(
 
     The result depends on (seed, name, severity, sample_id) and the image alone.
     """
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+    if not _is_frame(image):
+        found = f"{image.shape} {image.dtype}" if isinstance(image, np.ndarray) else type(image)
         raise InputError(
-            f"a frame is an (H, W, 3) uint8 array, not {image.shape} {image.dtype}: "
-            "convert it to RGB first."
+            f"a frame is an (H, W, 3) uint8 array, not {found}: convert it to an RGB array first."
         )
     entry = registry("video")[name]
     if _is_identity(severity):
@@ -113,6 +113,12 @@ def corrupt_sound(
     generator = numpy_generator(seed, f"audio/{name}/{severity}", sample_id)
     extra = {"folder": noise_dir} if entry.takes_folder else {}
     return np.asarray(entry.apply(wave, severity, generator, sample_rate, **extra), np.float32)
+
+
+def _is_frame(image: object) -> bool:
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        return False
+    return image.ndim == 3 and image.shape[2] == 3 and image.size > 0
 
 
 def _is_identity(severity: int) -> bool:

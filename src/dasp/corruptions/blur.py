@@ -54,7 +54,7 @@ def lens_kernel(radius: float, softness: float) -> NDArray[np.float64]:
     return np.asarray(sum(w * rows[:, i : i + len(line)] for i, w in enumerate(soft)))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _lens_spectrum(radius: float, softness: float, size: tuple[int, int]) -> NDArray[np.complex128]:
     return np.fft.rfft2(np.rint(lens_kernel(radius, softness) * 2**24), size)
 

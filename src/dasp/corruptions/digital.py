@@ -18,7 +18,7 @@ def contrast(image: Image, severity: int, generator: np.random.Generator) -> Ima
     picture = Pillow.fromarray(image)
     levels = np.arange(256)
     means = np.reshape(picture.histogram(), (3, 256)) @ levels / (image.size // 3)
-    table = (levels * keep + means[:, None] * (1 - keep)).astype(np.uint8)
+    table = ((levels - means[:, None]) * keep + means[:, None]).astype(np.uint8)
     return np.array(picture.point(table.ravel().tolist()))
 
 

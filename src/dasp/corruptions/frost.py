@@ -125,9 +125,12 @@ def _branch(
     The hexagonal lattice of ice sets the angle; twigs shorten towards the tip, as they had less
     time to grow.
     """
-    step = 12 if twigs == 2 else 9
+    (x, y), step, travelled = start, 6 + 3 * twigs, 0.0
+    if not twigs:
+        tip = (x + length * cos(heading), y + length * sin(heading))
+        draw.line([x, y, *tip], fill=int(0.8 * bright), width=1)
+        return
     bend = generator.normal(0, 0.02) if twigs == 2 else 0.0
-    (x, y), travelled = start, 0.0
     while travelled < length:
         heading += bend
         ahead = (x + step * cos(heading), y + step * sin(heading))
@@ -135,6 +138,6 @@ def _branch(
         draw.line([x, y, *ahead], fill=fill, width=1 + twigs)
         (x, y), travelled = ahead, travelled + step
         left = max(length - travelled, 0.0)
-        for turn in (-pi / 3, pi / 3) if twigs else ():
+        for turn in (-pi / 3, pi / 3):
             reach = min(0.35 * left + 6, 0.3 * length) * generator.uniform(0.4, 1)
             _branch(draw, generator, ahead, heading + turn, reach, 0.85 * fill, twigs - 1)

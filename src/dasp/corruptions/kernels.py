@@ -92,7 +92,9 @@ def motion_smear(values: Floats, radius: float, sigma: float, angle: float) -> F
 
     Half a Gaussian of 2⌈radius⌉ + 1 taps, one pixel apart along the direction, each rounded to
     a whole pixel; edges repeated. Being one-sided, it also shifts the picture, as the original.
+    `sigma` is at least half a pixel, so that tiny images are damaged too.
     """
+    sigma = max(sigma, 0.5)
     taps = 2 * ceil(radius) + 1
     weights = unit_weights(np.exp(-(np.arange(taps) ** 2) / (2 * sigma**2)))
     downs = [ceil(i * sin(radians(angle)) - 0.5) for i in range(taps)]
