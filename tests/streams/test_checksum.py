@@ -20,7 +20,7 @@ def pets(tmp_path, media):
     platform.machine() != KEPT["machine"], reason="the last bit of a float depends on the machine"
 )
 def test_every_domain_is_what_it_was(pets):
-    """When a corruption is changed on purpose, write the new hashes to checksums.json."""
+    """When a corruption is changed on purpose, run keep_checksums.py."""
     assert checksums(open_manifest(pets), all_domains(), count=1) == KEPT["hashes"]
 
 
