@@ -1,7 +1,9 @@
-"""What several tests use: the reference figures, a toy model and batches for it."""
+"""What several rooms share: reference figures, media files, a toy model and batches for it."""
 
 import json
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -17,6 +19,15 @@ REFERENCE = Path(__file__).parent / "reference"
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def media() -> ModuleType:
+    """The writers of small real media files."""
+    spec = spec_from_file_location("media_files", Path(__file__).with_name("media_files.py"))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,120 @@
+import json
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+import tyro
+from PIL import Image
+
+from dasp.core.errors import DataError, OptionError
+from dasp.data import Loader, open_manifest
+from dasp.streams import Domain, commands, domain_dataset
+
+
+def run(command, *arguments):
+    return tyro.cli(command, args=[str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def videos(tmp_path, media):
+    for number, name in enumerate(("cat/a", "cat/b", "dog/c", "dog/d")):
+        media.write_video(tmp_path / "mp4" / f"{name}.mp4", 0.6, 300 + 100 * number)
+    return tmp_path / "mp4"
+
+
+def test_from_videos_to_batches_of_a_model(videos, tmp_path, capsys):
+    root = tmp_path / "set"
+    assert run(commands.prepare, videos, root) == 0
+    assert run(commands.data_check, root) == 0
+    assert "4 clips, 2 classes" in capsys.readouterr().out
+    corruptions = ["--corruptions", "snow", "gaussian_noise", "wind", "--severities", 3]
+    assert run(commands.corrupt, root, *corruptions, "--frames", 4, 5) == 0
+    assert "24 files made, 0 kept, 0 failed" in capsys.readouterr().out  # 16 frames, 8 sounds
+    assert (root / "video-C/snow/severity_3/frame_4/a.jpg").exists()
+    assert (root / "audio-C/wind/severity_3/d.wav").exists()
+    manifest = open_manifest(root)
+    for name, modality in (("snow", "video"), ("wind", "audio"), ("gaussian_noise", "audio")):
+        domain = Domain(modality, name, 3)
+        live = list(Loader(domain_dataset(manifest, domain), 3))
+        for workers in (1, 2):
+            again = list(Loader(domain_dataset(manifest, domain), 3, workers))
+            made = list(Loader(domain_dataset(manifest, domain, on_disk=True), 3, workers))
+            for ours, other, disk in zip(live, again, made, strict=True):
+                assert ours.ids == other.ids == disk.ids
+                for key, value in ours.inputs.items():
+                    assert torch.equal(value, other.inputs[key])
+                    assert torch.equal(value, disk.inputs[key])
+        assert live[0].inputs["audio"].shape == (3, 1024, 128)
+        assert live[0].inputs["video"].shape == (3, 3, 224, 224)
+
+
+def test_checksums_are_printed_kept_and_compared(tmp_path, media, capsys):
+    root = media.write_folders(tmp_path / "pets")
+    few = ["--modality", "audio", "--corruptions", "rain", "--severities", 1, 5]
+    kept = tmp_path / "ours.json"
+    assert run(commands.data_checksum, root, *few, "--save", kept) == 0
+    hashes = json.loads(kept.read_text())
+    assert set(hashes) == {"list", "video/clean", "audio/clean", "audio/rain/1", "audio/rain/5"}
+    printed = capsys.readouterr().out
+    assert all(f"{value}  {name}" in printed for name, value in hashes.items())
+    assert run(commands.data_checksum, root, *few, "--against", kept) == 0
+    assert run(commands.data_checksum, root, *few, "--against", kept, "--seed", 1) == 1
+    assert "differs: audio/rain/1\ndiffers: audio/rain/5\n" in capsys.readouterr().out
+
+
+def test_the_preview_shows_every_corruption(tmp_path, media):
+    root = media.write_folders(tmp_path / "pets")
+    assert run(commands.preview, root, "--clip", "dog/dog1", "--out", tmp_path) == 0
+    for name, rows in (("frames", 15), ("sounds", 6)):
+        with Image.open(tmp_path / f"preview-{name}.png") as sheet:
+            assert sheet.size == (150 + 6 * 166, 68 + rows * 166)
+            pixels = np.array(sheet.convert("RGB"))
+        cells = {
+            pixels[68 + row * 166 :, 150 + column * 166 :][:160, :160].tobytes()
+            for row in range(rows)
+            for column in range(6)
+        }
+        assert len(cells) == 1 + 5 * rows  # the clean one is the same in each row
+    with pytest.raises(OptionError, match="unknown clip 'dgo'"):
+        run(commands.preview, root, "--clip", "dgo", "--out", tmp_path)
+
+
+def test_bad_trees_give_a_bad_exit_code_and_the_names(videos, tmp_path, capsys):
+    root = tmp_path / "set"
+    (videos / "cat" / "b.mp4").write_bytes((videos / "cat" / "b.mp4").read_bytes()[:2000])
+    assert run(commands.prepare, videos, root) == 1
+    assert "b.mp4 is cut off" in capsys.readouterr().out
+    (root / "audio" / "a.wav").unlink()
+    soundfile.write(root / "audio" / "c.wav", np.zeros((44100, 2)), 44100)
+    soundfile.write(root / "audio" / "d.wav", np.zeros(0), 16000)
+    Image.new("P", (32, 32)).save(root / "video" / "frame_5" / "d.jpg", "PNG")
+    assert run(commands.data_check, root) == 1
+    printed = capsys.readouterr().out
+    for expected in (
+        "problems    4",
+        f"no sound {root / 'audio' / 'a.wav'}",
+        "c.wav has 44100 Hz and 2 channel(s)",
+        "d.wav holds 0 samples",
+        "d.jpg has colour mode P",
+    ):
+        assert expected in printed
+    assert run(commands.corrupt, root, "--corruptions", "rain", "--modality", "audio") == 1
+    assert "0 files made, 0 kept, 3 failed" in capsys.readouterr().out
+
+
+def test_impossible_wishes_are_refused_before_anything_is_written(tmp_path, media):
+    root = media.write_folders(tmp_path / "pets")
+    with pytest.raises(OptionError, match=r"severity of .* is 1 to 5, not 6"):
+        run(commands.corrupt, root, "--severities", 6)
+    with pytest.raises(OptionError, match="unknown"):
+        run(commands.corrupt, root, "--corruptions", "earthquake")
+    with pytest.raises(OptionError, match="seed must be"):
+        run(commands.corrupt, root, "--seed", -1)
+    with pytest.raises(OptionError, match="frames 0 to 0, not 5"):
+        run(commands.corrupt, root, "--corruptions", "fog", "--frames", 5)
+    with pytest.raises(DataError, match="cannot read the checksums"):
+        run(
+            commands.data_checksum, root, "--corruptions", "rain", "--against", tmp_path / "no.json"
+        )
+    assert not (tmp_path / "pets-C").exists()

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+
+from dasp.core.errors import OptionError
+from dasp.corruptions import corrupt_frame, corrupt_sound
+from dasp.data import Loader, open_manifest
+from dasp.data.media import read_wave
+from dasp.data.video import corruption_image, read_frame
+from dasp.streams import Domain, DomainDamage, all_domains, domain_dataset
+
+FOG = Domain("video", "fog", 3)
+RAIN = Domain("audio", "rain", 5)
+
+
+@pytest.fixture
+def manifest(tmp_path, media):
+    return open_manifest(media.write_folders(tmp_path / "pets"))
+
+
+def test_a_domain_is_checked_when_it_is_named():
+    assert str(FOG) == "video/fog/3"
+    for severity in (0, 6, -1, True, 2.5):
+        with pytest.raises(OptionError, match="severity of fog is 1 to 5"):
+            Domain("video", "fog", severity)
+    with pytest.raises(OptionError, match="did you mean 'fog'"):
+        Domain("video", "fgo", 3)
+    with pytest.raises(OptionError, match="use 'video' or 'audio'"):
+        Domain("smell", "fog", 3)
+
+
+def test_all_domains_in_the_order_of_the_papers():
+    domains = all_domains()
+    assert len(domains) == 105
+    assert [str(domains[i]) for i in (0, 74, 75, 104)] == [
+        "video/gaussian_noise/1",
+        "video/jpeg_compression/5",
+        "audio/gaussian_noise/1",
+        "audio/wind/5",
+    ]
+    chosen = all_domains(corruptions=["gaussian_noise", "rain"], severities=[2])
+    assert [str(d) for d in chosen] == [
+        "video/gaussian_noise/2",
+        "audio/gaussian_noise/2",
+        "audio/rain/2",
+    ]
+    with pytest.raises(OptionError, match="unknown"):
+        all_domains(corruptions=["rian"])
+
+
+def test_damage_is_the_corruption_of_that_seed_and_sample(manifest):
+    clip = manifest.clips[1]
+    image, wave = corruption_image(read_frame(clip.frames[0])), read_wave(clip.wav)
+    seen = np.array(domain_dataset(manifest, FOG, seed=4).picture(1)).astype(int)
+    expected = corrupt_frame(image, "fog", 3, seed=4, sample_id="cat/cat1/frame_0")
+    assert seen.shape == (224, 224, 3)
+    assert np.abs(seen - expected).mean() < 4  # but for the JPEG
+    heard = domain_dataset(manifest, RAIN, seed=4).wave(1)
+    expected = corrupt_sound(wave, "rain", 5, seed=4, sample_id="cat/cat1")
+    assert np.abs(heard - np.clip(expected, -1, 1)).max() <= 1.01 / 32768
+
+
+def test_only_one_modality_is_touched(manifest):
+    clean, fog, rain = (domain_dataset(manifest, d)[0].inputs for d in (None, FOG, RAIN))
+    assert torch.equal(clean["audio"], fog["audio"])
+    assert torch.equal(clean["video"], rain["video"])
+    assert not torch.equal(clean["video"], fog["video"])
+    assert not torch.equal(clean["audio"], rain["audio"])
+
+
+@pytest.mark.parametrize("domain", [FOG, RAIN, Domain("video", "glass_blur", 5)])
+def test_order_and_workers_change_no_bit(manifest, domain):
+    dataset = domain_dataset(manifest, domain, seed=1)
+    backwards = [dataset[i].inputs[domain.modality] for i in reversed(range(4))][::-1]
+    for workers, size in ((0, 4), (1, 3), (2, 1)):
+        batches = list(Loader(dataset, size, workers))
+        found = torch.cat([batch.inputs[domain.modality] for batch in batches])
+        assert torch.equal(found, torch.stack(backwards))
+
+
+def test_fingerprints_tell_settings_apart():
+    marks = {
+        DomainDamage(Domain(*domain), seed).fingerprint()
+        for domain in [("video", "fog", 3), ("video", "fog", 4), ("audio", "rain", 3)]
+        for seed in (0, 1)
+    }
+    assert len(marks) == 6
+    assert DomainDamage(FOG).fingerprint() == DomainDamage(FOG).fingerprint()
