@@ -24,3 +24,14 @@ def test_the_first_run_shows_every_method(capsys, monkeypatch):
     out = capsys.readouterr().out
     for name in ("source", "tent", "dasp", "audio shifted", "dasp's diagnosis"):
         assert name in out
+
+
+def test_data_commands_stand_under_data(capsys):
+    with pytest.raises(SystemExit):
+        main(["data", "check", "--help"])
+    assert "Look at every file of a data set" in capsys.readouterr().out
+
+
+def test_an_error_of_the_users_is_one_line_and_exit_code_2(capsys, tmp_path):
+    assert main(["data", "check", str(tmp_path / "none")]) == 2
+    assert "none" in capsys.readouterr().err

@@ -6,10 +6,12 @@ from typing import Any
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 
 from dasp.bench.checks import check_method
 from dasp.bench.first_run import first_run
 from dasp.core.errors import DaspError
+from dasp.streams import commands
 
 
 def run(seed: int = 0) -> None:
@@ -31,21 +33,41 @@ def check(method: tyro.conf.Positional[str]) -> None:
     Console().print(f"{method} keeps the contract")
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {"run": run, "check": check}
+def data() -> None:
+    """Look over a data set: `dasp data check`, `dasp data checksum`."""
+
+
+DATA: dict[str, Callable[..., Any]] = {
+    "check": commands.data_check,
+    "checksum": commands.data_checksum,
+}
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": run,
+    "check": check,
+    "prepare": commands.prepare,
+    "data": data,
+    "corrupt": commands.corrupt,
+    "preview": commands.preview,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; errors of the user's become one line and exit code 2."""
+    words = sys.argv[1:] if arguments is None else arguments
+    chosen, name = COMMANDS, "dasp"
+    if words[:1] == ["data"]:
+        chosen, name, words = DATA, "dasp data", words[1:]
     try:
-        tyro.extras.subcommand_cli_from_dict(
-            COMMANDS, prog="dasp", description="Multi-modal test-time adaptation.", args=arguments
+        result = tyro.extras.subcommand_cli_from_dict(
+            chosen, prog=name, description="Multi-modal test-time adaptation.", args=words
         )
     except DaspError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         return 2
     except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted; what was finished is kept")
         return 130
-    return 0
+    return result if isinstance(result, int) else 0
 
 
 if __name__ == "__main__":
