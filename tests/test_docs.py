@@ -17,6 +17,14 @@ def test_the_page_on_adding_a_method():
     assert names["tta"].trainable.count > 0
 
 
+def test_the_page_on_data(monkeypatch):
+    from dasp.corruptions.base import registry
+
+    exec("\n".join(python_blocks("docs/data.md")), {})
+    assert "half_dark" in registry("video")
+    monkeypatch.delitem(registry("video")._entries, "half_dark")
+
+
 def test_the_five_lines_of_the_readme(batches, toy, capsys):
     names = {"model": toy, "stream": batches}
     exec(python_blocks("README.md")[0], names)

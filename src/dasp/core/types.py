@@ -1,6 +1,6 @@
 """What flows through the house. Each type is made in one room and read in the next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -18,7 +18,8 @@ class Batch:
 
     inputs: Inputs
     labels: Tensor  # (B,)
-    domain: str
+    ids: Sequence[str] = ()  # of the samples, length B where they have names
+    domain: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dasp.data.audio import fbank, log_mel
 from dasp.data.check import CheckReport, check_tree
 from dasp.data.dataset import ClipDataset, Sample
 from dasp.data.folders import read_folders
-from dasp.data.loader import Batch, Loader, Skipped
+from dasp.data.loader import Loader, Skipped
 from dasp.data.manifest import Clip, Manifest
 from dasp.data.prepare import PrepareReport, prepare_tree
 from dasp.data.read_list import read_list
@@ -21,7 +21,6 @@ from dasp.data.trees import premade
 
 __all__ = [
     "SPECS",
-    "Batch",
     "CheckReport",
     "Clip",
     "ClipDataset",

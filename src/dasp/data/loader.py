@@ -6,19 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dasp.core.errors import DataError, InputError, OptionError
+from dasp.core.types import Batch
 from dasp.data.dataset import ClipDataset
 from dasp.data.parallel import run_jobs
-
-
-class Batch(NamedTuple):
-    """Clips stacked: each input (B, …), labels (B,), ids of length B."""
-
-    inputs: dict[str, Tensor]
-    labels: Tensor
-    ids: list[str]
 
 
 class Skipped(NamedTuple):

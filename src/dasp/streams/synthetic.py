@@ -48,7 +48,7 @@ class SyntheticWorld:
             clean = patterns[labels]
             noisy = clean + self.noise * torch.randn(clean.shape, generator=generator)
             inputs[name] = noisy + (shift or {}).get(name, 0.0) * self.offsets[name]
-        return Batch(inputs, labels, "+".join(shift) if shift else CLEAN)
+        return Batch(inputs, labels, domain="+".join(shift) if shift else CLEAN)
 
     def stream(
         self, domains: list[str], batches: int, size: int = 64, strength: float = 2.0
