@@ -1,0 +1,118 @@
+"""A look at every file of a data set before hours are spent on it."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from dasp.core.errors import DataError
+from dasp.data.manifest import Clip, Manifest
+from dasp.data.media import extra, read_wave
+from dasp.data.parallel import run_jobs, with_bar
+from dasp.data.sets import Spec
+from dasp.data.video import read_frame
+
+
+@dataclass
+class CheckReport:
+    """What a data set holds, and everything that is wrong with it: (file, reason)."""
+
+    name: str
+    digest: str
+    clips: int
+    per_class: dict[str, int]
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    sample_rates: Counter[str] = field(default_factory=Counter)
+    frame_sizes: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Return whether nothing is wrong."""
+        return not self.problems
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as text, problems last."""
+        yield f"{self.name}: {self.clips} clips, {len(self.per_class)} classes"
+        yield f"list        {self.digest[:16]}"
+        yield f"per class   {_spread(list(self.per_class.values()))}"
+        yield from (f"  {count:6d}  {name}" for name, count in self.per_class.items())
+        yield f"sounds      {_counts(self.sample_rates)}; {_spread(self.seconds)} s"
+        yield f"frames      {_counts(self.frame_sizes)}"
+        yield f"problems    {len(self.problems)}"
+        yield from (f"  {file}: {reason}" for file, reason in self.problems)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What was found of one clip."""
+
+    problems: list[tuple[str, str]]
+    rate: str | None
+    seconds: float | None
+    sizes: list[str]
+
+
+def check_tree(
+    manifest: Manifest,
+    spec: Spec | None = None,
+    frames: Sequence[int] | None = None,
+    workers: int | None = None,
+    show: bool = False,
+) -> CheckReport:
+    """Read every sound and frame (or only the `frames` given) and report what is wrong.
+
+    With a `spec`, the numbers of clips and classes are held against the published ones.
+    """
+    extra("soundfile")
+    report = CheckReport(manifest.name, manifest.digest, len(manifest.clips), manifest.per_class())
+    if spec is not None and (report.clips, len(manifest.classes)) != (spec.clips, spec.classes):
+        found = f"{report.clips} clips of {len(manifest.classes)} classes"
+        expected = f"{spec.clips} clips of {spec.classes} classes are published"
+        report.problems.append((str(manifest.root), f"{found}, where {expected}"))
+    report.problems += [
+        (name, "a class without clips") for name, n in report.per_class.items() if n == 0
+    ]
+    results = run_jobs(partial(_look, frames), manifest.clips, workers)
+    for facts in with_bar(results, len(manifest.clips), "check", show):
+        report.problems += facts.problems
+        report.sample_rates.update([facts.rate] if facts.rate else [])
+        report.seconds += [facts.seconds] if facts.seconds is not None else []
+        report.frame_sizes.update(facts.sizes)
+    return report
+
+
+def _look(frames: Sequence[int] | None, clip: Clip) -> _Facts:
+    problems, sizes = [], []
+    rate, seconds = _sound_format(clip.wav)
+    try:
+        read_wave(clip.wav)
+    except DataError as error:
+        problems.append((str(clip.wav), str(error)))
+    for index in range(len(clip.frames)) if frames is None else frames:
+        path = clip.frames[clip.frame_index(index)]
+        try:
+            sizes.append("{}x{}".format(*read_frame(path).size))
+        except DataError as error:
+            problems.append((str(path), str(error)))
+    return _Facts(problems, rate, seconds, sizes)
+
+
+def _sound_format(path: Path) -> tuple[str | None, float | None]:
+    soundfile = extra("soundfile")
+    try:
+        info = soundfile.info(str(path))
+    except (OSError, soundfile.SoundFileError):
+        return None, None
+    return f"{info.samplerate} Hz x{info.channels}", float(info.duration)
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in counter.most_common(8)) or "none"
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "none"
+    return f"{min(values):g} to {max(values):g}, mean {sum(values) / len(values):.4g}"

@@ -1,0 +1,139 @@
+"""From mp4 files to READ's layout: ten frames and a 16 kHz mono wav a clip."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from PIL import Image
+
+from dasp.core.errors import DataError
+from dasp.core.files import atomic_path
+from dasp.data.manifest import inside
+from dasp.data.media import decode_frames, decode_sound, extra, write_wave
+from dasp.data.parallel import run_jobs, with_bar
+from dasp.data.read_list import FRAMES, read_entries, read_labels, write_labels, write_list
+from dasp.data.trees import remove_leftovers
+from dasp.data.video import CORRUPTION_SIDE, shorter_side
+
+FRAME_QUALITY = 95
+
+
+@dataclass(frozen=True)
+class Source:
+    """A video to turn into a clip; `path` is None where a list names one that is not there."""
+
+    id: str
+    label: str
+    path: Path | None
+
+
+@dataclass(frozen=True)
+class PrepareReport:
+    """What was made now, what was there already, and what failed: (video, reason)."""
+
+    made: int
+    kept: int
+    failed: list[tuple[str, str]]
+
+
+def prepare_tree(
+    source: str | Path,
+    root: str | Path,
+    refer: str | Path | None = None,
+    labels: str | Path | None = None,
+    split: str = "test",
+    workers: int | None = None,
+    show: bool = False,
+) -> PrepareReport:
+    """Turn the videos below `source` into `root/audio`, `root/video`, `<split>.json`, `labels.csv`.
+
+    Classes are the folders `source/<class>/<clip>.mp4`; or, with READ's list `refer` and its
+    label CSV `labels`, the ids and classes of that list, videos being found by `<id>.mp4`.
+    A clip whose files are all there is kept, so an interrupted run goes on where it stopped.
+    A video that cannot be read is reported and left off the list.
+    """
+    extra("av"), extra("soundfile")
+    base = Path(root)
+    classes, sources = _by_list(source, refer, labels) if refer else _by_folder(source)
+    for folder in ("audio", "video"):
+        remove_leftovers(base / folder)
+    results = run_jobs(partial(_make_clip, base), sources, workers)
+    outcomes = list(with_bar(results, len(sources), "prepare", show))
+    good = [s for s, (state, _) in zip(sources, outcomes, strict=True) if state != "failed"]
+    write_labels(base / "labels.csv", classes)
+    write_list(base / f"{split}.json", [_entry(s) for s in good])
+    states = Counter(state for state, _ in outcomes)
+    failed = [
+        (str(s.path or s.id), reason)
+        for s, (state, reason) in zip(sources, outcomes, strict=True)
+        if state == "failed"
+    ]
+    return PrepareReport(states["made"], states["kept"], failed)
+
+
+def _by_folder(source: str | Path) -> tuple[tuple[str, ...], list[Source]]:
+    videos = sorted(Path(source).glob("*/*.mp4"))
+    if not videos:
+        raise DataError(f"no videos in {source}: expected {source}/<class>/<clip>.mp4.")
+    by_id: dict[str, Path] = {}
+    for video in videos:
+        if video.stem in by_id:
+            raise DataError(
+                f"duplicated id '{video.stem}': {by_id[video.stem]} and {video}; rename one."
+            )
+        by_id[video.stem] = video
+    classes = tuple(sorted({video.parent.name for video in videos}))
+    return classes, [Source(v.stem, v.parent.name, v) for v in videos]
+
+
+def _by_list(
+    source: str | Path, refer: str | Path, labels: str | Path | None
+) -> tuple[tuple[str, ...], list[Source]]:
+    if labels is None:
+        raise DataError(f"the list {refer} needs its label CSV too: give labels.")
+    classes = read_labels(labels)
+    videos = {video.stem: video for video in sorted(Path(source).rglob("*.mp4"))}
+    sources = []
+    for number, entry in enumerate(read_entries(refer)):
+        clip_id, label = entry["video_id"], entry["labels"]
+        if label not in classes:
+            raise DataError(
+                f"{refer}, entry {number} ('{clip_id}'): no label '{label}' in {labels}."
+            )
+        sources.append(Source(clip_id, label, videos.get(clip_id)))
+    twice = [name for name, count in Counter(s.id for s in sources).items() if count > 1]
+    if twice:
+        raise DataError(f"{refer}: duplicated id(s) {', '.join(twice[:20])}: remove the copies.")
+    return classes, sources
+
+
+def _entry(source: Source) -> dict[str, str]:
+    return {
+        "video_id": source.id,
+        "wav": f"audio/{source.id}.wav",
+        "video_path": "video",
+        "labels": source.label,
+    }
+
+
+def _make_clip(root: Path, source: Source) -> tuple[str, str]:
+    """Write the files of one clip; return "made", "kept" or "failed", and why it failed."""
+    if source.path is None:
+        return "failed", f"no {source.id}.mp4 among the videos"
+    wav = root / "audio" / f"{source.id}.wav"
+    frames = [root / "video" / f"frame_{i}" / f"{source.id}.jpg" for i in range(FRAMES)]
+    if wav.exists() and all(frame.exists() for frame in frames):
+        return "kept", ""
+    try:
+        inside(wav, root / "audio", f"the id '{source.id}'")
+        pictures, sound = decode_frames(source.path, FRAMES), decode_sound(source.path)
+    except DataError as error:
+        return "failed", str(error)
+    for picture, path in zip(pictures, frames, strict=True):
+        if min(picture.size) > CORRUPTION_SIDE:
+            picture = shorter_side(picture, CORRUPTION_SIDE, Image.Resampling.BICUBIC)
+        with atomic_path(path) as part:
+            picture.save(part, "JPEG", quality=FRAME_QUALITY)
+    write_wave(wav, sound)
+    return "made", ""

@@ -1,0 +1,89 @@
+"""Short hashes of the first samples of each domain: do two labs have the same data?"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from dasp.core.errors import DataError
+from dasp.core.files import atomic_path
+from dasp.data.dataset import ClipDataset
+from dasp.data.manifest import Manifest
+from dasp.data.media import pcm16
+from dasp.data.parallel import run_jobs, with_bar
+from dasp.streams.domains import Domain, domain_dataset
+
+DIGITS = 16
+
+
+def checksums(
+    manifest: Manifest,
+    domains: Sequence[Domain],
+    count: int = 4,
+    seed: int = 0,
+    frame: int | None = None,
+    frost_dir: Path | None = None,
+    noise_dir: Path | None = None,
+    on_disk: bool = False,
+    out: Path | None = None,
+    workers: int | None = None,
+    show: bool = False,
+) -> dict[str, str]:
+    """Return {domain: hash} of the pixels and 16-bit samples of the first `count` clips.
+
+    The clean frames and sounds come first, as "video/clean" and "audio/clean". With `on_disk`
+    the corrupted tree is read instead of made; the hashes are the same.
+    """
+    few = manifest.first(count)
+    work: list[tuple[str, Domain | None]] = [(modality, None) for modality in ("video", "audio")]
+    work += [(domain.modality, domain) for domain in domains]
+
+    settings = partial(
+        domain_dataset,
+        few,
+        seed=seed,
+        frame=frame,
+        frost_dir=frost_dir,
+        noise_dir=noise_dir,
+        on_disk=on_disk,
+        out=out,
+    )
+    results = run_jobs(partial(_hash, settings), work, workers)
+    hashes = list(with_bar(results, len(work), "checksum", show))
+    labels = [str(domain or f"{modality}/clean") for modality, domain in work]
+    return dict(zip(labels, hashes, strict=True))
+
+
+def _hash(settings: "partial[ClipDataset]", work: tuple[str, Domain | None]) -> str:
+    modality, domain = work
+    dataset = settings(domain)
+    digest = hashlib.sha256()
+    for index in range(len(dataset)):
+        if modality == "video":
+            values = np.array(dataset.picture(index))
+        else:
+            values = pcm16(dataset.wave(index))
+        digest.update(f"{values.shape}".encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()[:DIGITS]
+
+
+def save_checksums(path: Path, hashes: dict[str, str]) -> None:
+    """Write hashes as JSON, to be sent to another lab."""
+    with atomic_path(path) as part:
+        part.write_text(json.dumps(hashes, indent=1) + "\n", encoding="utf-8")
+
+
+def differences(hashes: dict[str, str], path: Path) -> list[str]:
+    """Return the domains whose hash is not that of the file at `path`, or lacks on one side."""
+    try:
+        theirs = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read the checksums {path}: {error}.") from error
+    if not isinstance(theirs, dict):
+        raise DataError(f"{path} holds no checksums: make them with 'dasp data checksum --save'.")
+    names = [*hashes, *(name for name in theirs if name not in hashes)]
+    return [name for name in names if hashes.get(name) != theirs.get(name)]

@@ -1,0 +1,73 @@
+import pytest
+import torch
+from PIL import Image
+
+from dasp.core.errors import DataError, OptionError
+from dasp.data import ClipDataset, Loader, open_manifest
+from dasp.data.parallel import run_jobs, with_bar
+
+
+@pytest.fixture
+def pets(tmp_path, media):
+    return media.write_folders(tmp_path / "pets", per_class=3)
+
+
+def test_a_sample_is_what_a_model_takes(pets):
+    sample = ClipDataset(open_manifest(pets))[3]
+    assert sample.inputs["audio"].shape == (1024, 128)
+    assert sample.inputs["video"].shape == (3, 224, 224)
+    assert {value.dtype for value in sample.inputs.values()} == {torch.float32}
+    assert (sample.label, sample.id) == (1, "dog/dog0")
+
+
+def test_only_what_is_asked_for_is_read(pets):
+    (pets / "cat" / "cat0.wav").write_bytes(b"")
+    assert set(ClipDataset(open_manifest(pets), modalities=("video",))[0].inputs) == {"video"}
+    with pytest.raises(OptionError, match="modalities"):
+        ClipDataset(open_manifest(pets), modalities=("smell",))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_change_no_bit_and_no_batch(pets, workers):
+    dataset = ClipDataset(open_manifest(pets))
+    here, there = list(Loader(dataset, 4)), list(Loader(dataset, 4, workers))
+    assert [batch.ids for batch in there] == [batch.ids for batch in here]
+    assert [len(batch.ids) for batch in here] == [4, 2]
+    for ours, theirs in zip(here, there, strict=True):
+        assert torch.equal(ours.labels, theirs.labels)
+        assert all(torch.equal(ours.inputs[m], theirs.inputs[m]) for m in ("audio", "video"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bad_file_is_an_error_that_names_it(pets, workers):
+    (pets / "cat" / "cat2.wav").write_bytes(b"")
+    with pytest.raises(DataError, match=r"clip 'cat/cat2': .*cat2\.wav"):
+        list(Loader(ClipDataset(open_manifest(pets)), 4, workers))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_skipped_clips_are_left_out_counted_and_listed(pets, workers):
+    Image.new("P", (32, 32)).save(pets / "cat" / "cat1.png")
+    loader = Loader(ClipDataset(open_manifest(pets)), 3, workers, on_bad="skip")
+    for _ in range(2):  # counted anew in each pass
+        batches = list(loader)
+        assert [b.ids for b in batches] == [
+            ["cat/cat0", "cat/cat2", "dog/dog0"],
+            ["dog/dog1", "dog/dog2"],
+        ]
+        assert [s.id for s in loader.skipped] == ["cat/cat1"]
+        assert "cat1.png has colour mode P" in loader.skipped[0].reason
+
+
+@pytest.mark.parametrize("options", [{"on_bad": "ignore"}, {"batch_size": 0}, {"workers": -1}])
+def test_impossible_options(pets, options):
+    with pytest.raises(OptionError):
+        Loader(ClipDataset(open_manifest(pets)), **options)
+
+
+def test_jobs_come_back_in_order_with_any_number_of_workers(capsys):
+    for workers in (0, 1, 3):
+        results = with_bar(run_jobs(abs, [-3, -1, -2], workers), 3, "abs", show=True)
+        assert list(results) == [3, 1, 2]
+    assert "3/3" in capsys.readouterr().err
+    assert list(run_jobs(abs, [])) == []

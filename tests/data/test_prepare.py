@@ -1,0 +1,120 @@
+import json
+
+import pytest
+import soundfile
+
+from dasp.core.errors import DataError
+from dasp.data import SPECS, check_tree, open_manifest, prepare_tree
+from dasp.data.check import CheckReport
+from dasp.data.read_list import write_labels, write_list
+
+
+@pytest.fixture
+def videos(tmp_path, media):
+    for number, name in enumerate(("cat/a", "cat/b", "dog/c")):
+        media.write_video(tmp_path / "mp4" / f"{name}.mp4", 0.6, 300 + 100 * number)
+    return tmp_path / "mp4"
+
+
+def files(root):
+    return {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def test_videos_become_a_tree_that_checks_out(tmp_path, videos):
+    report = prepare_tree(videos, tmp_path / "set")
+    assert (report.made, report.kept, report.failed) == (3, 0, [])
+    manifest = open_manifest(tmp_path / "set")
+    assert [(c.id, manifest.classes[c.label]) for c in manifest.clips] == [
+        ("a", "cat"),
+        ("b", "cat"),
+        ("c", "dog"),
+    ]
+    checked = check_tree(manifest)
+    assert checked.ok
+    assert checked.sample_rates == {"16000 Hz x1": 3}
+    assert checked.frame_sizes == {"96x72": 30}
+    assert soundfile.info(tmp_path / "set/audio/a.wav").subtype == "PCM_16"
+
+
+def test_an_interrupted_run_goes_on_and_ends_the_same(tmp_path, videos):
+    root = tmp_path / "set"
+    prepare_tree(videos, root, workers=0)
+    whole = files(root)
+    (root / "audio" / "b.wav").unlink()
+    (root / "video" / "frame_7" / "c.jpg").unlink()
+    (root / "test.json").unlink()
+    report = prepare_tree(videos, root, workers=2)
+    assert (report.made, report.kept) == (2, 1)
+    assert files(root) == whole
+
+
+def test_a_cut_off_video_is_reported_and_left_off_the_list(tmp_path, videos):
+    bad = videos / "cat" / "b.mp4"
+    bad.write_bytes(bad.read_bytes()[:3000])
+    report = prepare_tree(videos, tmp_path / "set")
+    assert [path for path, _ in report.failed] == [str(bad)]
+    assert "b.mp4 is cut off" in report.failed[0][1]
+    assert [c.id for c in open_manifest(tmp_path / "set").clips] == ["a", "c"]
+
+
+def test_one_id_in_two_classes_is_refused(tmp_path, videos, media):
+    media.write_video(videos / "dog" / "a.mp4")
+    with pytest.raises(DataError, match=r"duplicated id 'a': .*cat/a\.mp4 and .*dog/a\.mp4"):
+        prepare_tree(videos, tmp_path / "set")
+
+
+def test_a_list_of_read_chooses_and_labels_the_videos(tmp_path, videos):
+    def entry(name, label):
+        return {"video_id": name, "wav": "/x", "video_path": "/y", "labels": label}
+
+    write_list(
+        tmp_path / "refer.json", [entry("c", "loud"), entry("gone", "calm"), entry("a", "calm")]
+    )
+    write_labels(tmp_path / "names.csv", ["calm", "loud"])
+    report = prepare_tree(videos, tmp_path / "set", tmp_path / "refer.json", tmp_path / "names.csv")
+    assert report.failed == [("gone", "no gone.mp4 among the videos")]
+    assert [(c.id, c.label) for c in open_manifest(tmp_path / "set").clips] == [("c", 1), ("a", 0)]
+    write_list(tmp_path / "refer.json", [entry("c", "noisy")])
+    with pytest.raises(DataError, match=r"refer\.json, entry 0 \('c'\): no label 'noisy'"):
+        prepare_tree(videos, tmp_path / "set", tmp_path / "refer.json", tmp_path / "names.csv")
+
+
+def test_no_videos_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="no videos in"):
+        prepare_tree(tmp_path, tmp_path / "set")
+
+
+def test_check_lists_everything_that_is_wrong(tmp_path, videos, media):
+    root = tmp_path / "set"
+    prepare_tree(videos, root)
+    (root / "audio" / "a.wav").unlink()
+    soundfile.write(root / "audio" / "b.wav", media.tone(1, 440, 44100), 44100)
+    (root / "video" / "frame_3" / "c.jpg").write_bytes(b"")
+    report = check_tree(open_manifest(root), workers=2)
+    assert [path.removeprefix(str(root)) for path, _ in report.problems] == [
+        "/audio/a.wav",
+        "/audio/b.wav",
+        "/video/frame_3/c.jpg",
+    ]
+    assert not report.ok
+    assert report.sample_rates == {"16000 Hz x1": 1, "44100 Hz x1": 1}
+    assert "problems    3" in list(report.lines())
+    only_five = check_tree(open_manifest(root), frames=(5,), workers=0)
+    assert len(only_five.problems) == 2
+
+
+def test_check_compares_published_counts_and_finds_empty_classes(tmp_path, videos):
+    root = tmp_path / "set"
+    prepare_tree(videos, root)
+    entries = json.loads((root / "test.json").read_text())["data"]
+    write_list(root / "test.json", entries[:2])
+    report = check_tree(open_manifest(root), SPECS["kinetics50"], workers=0)
+    reasons = [reason for _, reason in report.problems]
+    assert reasons == [
+        "2 clips of 2 classes, where 2466 clips of 50 classes are published",
+        "a class without clips",
+    ]
+
+
+def test_a_report_of_nothing_can_be_printed():
+    assert "sounds      none; none s" in list(CheckReport("x", "0" * 64, 0, {}).lines())
