@@ -1,0 +1,140 @@
+"""Ice for the frost corruption: grown by this file from a seed, or read from the user's folder."""
+
+from functools import lru_cache
+from math import cos, pi, sin
+from pathlib import Path
+
+import numpy as np
+from PIL import Image as Pillow
+from PIL import ImageDraw, UnidentifiedImageError
+
+from dasp.core.errors import DataError
+from dasp.core.seeding import numpy_generator
+from dasp.corruptions.base import Image
+from dasp.corruptions.kernels import Floats
+
+TEXTURES = 5  # as many as the original draws from
+_SIDE = 512
+_FINE = 2  # crystals are drawn this many times larger, for smooth edges
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp"}
+
+
+def texture_window(
+    height: int, width: int, generator: np.random.Generator, folder: str | Path | None = None
+) -> Image:
+    """Return a random window (H, W, 3) of a random texture.
+
+    At a shorter side of 224 the window is cut as it is; for other sizes a window of that scale
+    is cut and resized, and a texture too small for it is enlarged.
+    """
+    count = TEXTURES if folder is None else len(_texture_files(folder))
+    number = int(generator.integers(count))
+    ice = grow_texture(number) if folder is None else _read_texture(_texture_files(folder)[number])
+    scale = max(min(height, width) / 224, height / ice.shape[0], width / ice.shape[1])
+    tall, wide = round(height / scale), round(width / scale)
+    top = int(generator.integers(ice.shape[0] - tall + 1))
+    left = int(generator.integers(ice.shape[1] - wide + 1))
+    window = ice[top : top + tall, left : left + wide]
+    if (tall, wide) == (height, width):
+        return window
+    resized = Pillow.fromarray(window).resize((width, height), Pillow.Resampling.BILINEAR)
+    return np.asarray(resized)
+
+
+@lru_cache(maxsize=8)
+def _texture_files(folder: str | Path) -> tuple[Path, ...]:
+    """Return the pictures of `folder` in the order of their names."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise DataError(f"frost_dir '{root}' is not a folder: give one that holds pictures of ice.")
+    files = sorted(path for path in root.iterdir() if path.suffix.lower() in _SUFFIXES)
+    if not files:
+        raise DataError(
+            f"frost_dir '{root}' holds no picture ({', '.join(sorted(_SUFFIXES))}): "
+            "put ImageNet-C's frost pictures there, or leave the option out to grow ice."
+        )
+    return tuple(files)
+
+
+@lru_cache(maxsize=16)
+def _read_texture(path: Path) -> Image:
+    try:
+        with Pillow.open(path) as picture:
+            ice = np.array(picture.convert("RGB"))
+    except (OSError, UnidentifiedImageError) as error:
+        raise DataError(f"frost texture '{path}' cannot be read ({error}): replace it.") from error
+    ice.flags.writeable = False
+    return ice
+
+
+@lru_cache(maxsize=TEXTURES)
+def grow_texture(number: int) -> Image:
+    """Grow texture `number` (512, 512, 3): feathers of ice over mist, always the same one."""
+    generator = numpy_generator(number, "frost texture")
+    feathers = _feathers(generator)
+    soft = np.asarray(
+        Pillow.fromarray(feathers)
+        .resize((64, 64), Pillow.Resampling.BOX)
+        .resize((_SIDE, _SIDE), Pillow.Resampling.BICUBIC)
+    )
+    light = feathers + 0.7 * soft + 0.08 * _mist(generator)
+    light += 0.03 * generator.standard_normal(light.shape, dtype=np.float32)
+    light = (light - light.mean()) / light.std()
+    ice = np.empty((_SIDE, _SIDE, 3), np.uint8)
+    for channel, (middle, spread) in enumerate(((107, 36), (119, 34), (132, 31))):
+        ice[..., channel] = np.clip(middle + spread * light, 0, 255)
+    ice.flags.writeable = False
+    return ice
+
+
+def _mist(generator: np.random.Generator) -> Floats:
+    """Return smooth noise (512, 512) of five scales, the coarser the stronger."""
+    total = np.zeros((_SIDE, _SIDE), np.float32)
+    for cells in (4, 8, 16, 32, 64):
+        noise = Pillow.fromarray(generator.standard_normal((cells, cells), dtype=np.float32))
+        total += (
+            np.asarray(noise.resize((_SIDE, _SIDE), Pillow.Resampling.BICUBIC)) * (4 / cells) ** 0.6
+        )
+    total /= total.std()
+    return total
+
+
+def _feathers(generator: np.random.Generator) -> Floats:
+    """Return ice feathers (512, 512) in 0…1, the later ones brighter and on top."""
+    canvas = Pillow.new("L", (_SIDE * _FINE, _SIDE * _FINE))
+    draw = ImageDraw.Draw(canvas)
+    for depth in np.linspace(0.35, 1, 120):
+        x, y = generator.uniform(-0.1, 1.1, 2) * canvas.width
+        heading = generator.uniform(0, 2 * pi)
+        _branch(draw, generator, (x, y), heading, generator.uniform(120, 480), 255 * depth, twigs=2)
+    shrunk = np.asarray(canvas.resize((_SIDE, _SIDE), Pillow.Resampling.BOX), np.float32)
+    return shrunk / np.float32(255)
+
+
+def _branch(
+    draw: ImageDraw.ImageDraw,
+    generator: np.random.Generator,
+    start: tuple[float, float],
+    heading: float,
+    length: float,
+    bright: float,
+    twigs: int,
+) -> None:
+    """Draw a branch that bends a little, with `twigs` orders of twigs at 60° on both sides.
+
+    The hexagonal lattice of ice sets the angle; twigs shorten towards the tip, as they had less
+    time to grow.
+    """
+    step = 12 if twigs == 2 else 9
+    bend = generator.normal(0, 0.02) if twigs == 2 else 0.0
+    (x, y), travelled = start, 0.0
+    while travelled < length:
+        heading += bend
+        ahead = (x + step * cos(heading), y + step * sin(heading))
+        fill = int(bright * (1 - 0.5 * travelled / length))
+        draw.line([x, y, *ahead], fill=fill, width=1 + twigs)
+        (x, y), travelled = ahead, travelled + step
+        left = max(length - travelled, 0.0)
+        for turn in (-pi / 3, pi / 3) if twigs else ():
+            reach = min(0.35 * left + 6, 0.3 * length) * generator.uniform(0.4, 1)
+            _branch(draw, generator, ahead, heading + turn, reach, 0.85 * fill, twigs - 1)

@@ -1,0 +1,129 @@
+"""What several frame corruptions share: the scale of an image, and exact small filters.
+
+The constants of ImageNet-C are lengths in pixels of a 224-pixel image. Here every length is
+multiplied by `scale_of(image)`, so that a frame of another size is damaged as much to the eye;
+at 224 they are the published ones.
+
+Filter weights are multiples of 2⁻¹⁶ that sum to one: a byte times a weight then fits float32
+exactly, flat areas stay flat, and the last digit of somebody's `exp` cannot change a byte.
+"""
+
+from functools import lru_cache
+from math import ceil, cos, radians, sin
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from dasp.corruptions.base import Image
+
+Floats = NDArray[np.float32]
+
+_UNIT = 65536
+
+
+def scale_of(image: Image) -> float:
+    """Return the shorter side of `image` (H, W, 3) over 224."""
+    height, width = image.shape[:2]
+    return float(min(height, width) / 224)
+
+
+def to_bytes(values: Floats) -> Image:
+    """Cut values to 0…255 in place and drop their fractions, as the original scripts do."""
+    return np.clip(values, 0, 255, out=values).astype(np.uint8)
+
+
+def unit_weights(weights: NDArray[np.float64]) -> Floats:
+    """Scale `weights` (n,) to sum to one, in multiples of 2⁻¹⁶; the largest absorbs the rest."""
+    steps = np.rint(weights / weights.sum() * _UNIT)
+    steps[np.argmax(weights)] += _UNIT - steps.sum()
+    return np.asarray(steps / _UNIT, np.float32)
+
+
+@lru_cache(maxsize=64)
+def bell(sigma: float, radius: int) -> Floats:
+    """Return the right half (radius + 1,) of a Gaussian of 2·radius + 1 taps that sum to one."""
+    offsets = np.arange(-radius, radius + 1)
+    return unit_weights(np.exp(-(offsets**2) / (2 * sigma**2)))[radius:]
+
+
+def gaussian_blur(image: Image, sigma: float) -> Image:
+    """Blur (H, W, 3) with a Gaussian cut at four sigmas, edges repeated."""
+    weights = bell(sigma, int(4 * sigma + 0.5))
+    blurred = image.astype(np.float32)
+    for axis in (0, 1):
+        blurred = _convolve_symmetric(blurred, weights, axis)
+    return blurred.astype(np.uint8)
+
+
+def _convolve_symmetric(values: Floats, weights: Floats, axis: int) -> Floats:
+    reach, length = len(weights) - 1, values.shape[axis]
+    padded = pad_edges(values, reach if axis == 0 else 0, reach if axis == 1 else 0)
+
+    def moved(by: int) -> Floats:
+        start = reach + by
+        window = slice(start, start + length)
+        return padded[window] if axis == 0 else padded[:, window]
+
+    total: Floats = moved(0) * weights[0]
+    pair = np.empty_like(total)
+    for by in range(1, reach + 1):
+        np.add(moved(-by), moved(by), out=pair)
+        pair *= weights[by]
+        total += pair
+    return total
+
+
+def pad_edges(values: Floats, rows: int, columns: int) -> Floats:
+    """Repeat the edges of (H, W, C) by `rows` above and below, `columns` left and right."""
+    height, width, depth = values.shape
+    padded = np.empty((height + 2 * rows, width + 2 * columns, depth), values.dtype)
+    middle = padded[rows : rows + height]
+    middle[:, columns : columns + width] = values
+    middle[:, :columns] = values[:, :1]
+    middle[:, columns + width :] = values[:, -1:]
+    padded[:rows] = middle[:1]
+    padded[rows + height :] = middle[-1:]
+    return padded
+
+
+def motion_smear(values: Floats, radius: float, sigma: float, angle: float) -> Floats:
+    """Smear (H, W, C) along `angle` degrees as ImageMagick's motion blur does.
+
+    Half a Gaussian of 2⌈radius⌉ + 1 taps, one pixel apart along the direction, each rounded to
+    a whole pixel; edges repeated. Being one-sided, it also shifts the picture, as the original.
+    """
+    taps = 2 * ceil(radius) + 1
+    weights = unit_weights(np.exp(-(np.arange(taps) ** 2) / (2 * sigma**2)))
+    downs = [ceil(i * sin(radians(angle)) - 0.5) for i in range(taps)]
+    rights = [ceil(i * cos(radians(angle)) - 0.5) for i in range(taps)]
+    rows, columns = max(map(abs, downs)), max(map(abs, rights))
+    padded = pad_edges(values, rows, columns)
+    height, width = values.shape[:2]
+    total, part = np.zeros_like(values), np.empty_like(values)
+    for down, right, weight in zip(downs, rights, weights, strict=True):
+        top, left = rows + down, columns + right
+        np.multiply(padded[top : top + height, left : left + width], weight, out=part)
+        total += part
+    return total
+
+
+def zoom_box(side: int, factor: float) -> tuple[int, int, float, float]:
+    """Say which part of a side is seen after zooming in by `factor` and cutting to `side`.
+
+    Returns (first, count, start, stop): the `count` pixels from `first` on are stretched so
+    that their outer centres stay outermost, and the middle `side` of them is kept; (start, stop)
+    is that part in Pillow's box coordinates, counted from `first`.
+    """
+    count = ceil(side / factor)
+    grown = max(round(count * factor), side)
+    step = (count - 1) / max(grown - 1, 1)
+    start = (grown - side) // 2 * step + 0.5 - 0.5 * step
+    return (side - count) // 2, count, start, min(start + side * step, float(count))
+
+
+def stretch(
+    picture: Pillow.Image, width: int, height: int, box: tuple[float, float, float, float]
+) -> Pillow.Image:
+    """Resize a part of a picture by bilinear interpolation."""
+    return picture.resize((width, height), Pillow.Resampling.BILINEAR, box)

@@ -1,0 +1,135 @@
+"""Snow, frost, fog and glare."""
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image as Pillow
+
+from dasp.corruptions.base import Image, corruption
+from dasp.corruptions.frost import texture_window
+from dasp.corruptions.kernels import Floats, motion_smear, scale_of, stretch, to_bytes, zoom_box
+
+
+@corruption("video", "snow", family="weather")
+def snow(image: Image, severity: int, generator: np.random.Generator) -> Image:
+    """Whiten (H, W, 3) and let flakes fall over it: enlarged noise, cut off below, smeared."""
+    mean, spread, size, threshold, radius, sigma, keep = (
+        (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
+        (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
+        (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+        (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+        (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+    )[severity - 1]
+    scale = scale_of(image)
+    height, width = image.shape[:2]
+    flakes = _enlarged_noise(height, width, max(size * scale, 1.0), generator)
+    flakes *= np.float32(255 * spread)
+    flakes += np.float32(255 * mean)
+    flakes[flakes < 255 * threshold] = 0
+    falling = to_bytes(flakes)[..., None].astype(np.float32)
+    angle = generator.uniform(-135, -45)
+    smeared = motion_smear(falling, radius * scale, sigma * scale, angle)[..., 0]
+    layer = np.floor(smeared)
+    layer += layer[::-1, ::-1].copy()
+    planes = image.transpose(2, 0, 1).astype(np.float32)
+    red, green, blue = planes
+    grey = red * np.float32(0.299) + green * np.float32(0.587) + blue * np.float32(0.114)
+    pale = np.maximum(planes, grey * np.float32(1.5) + np.float32(127.5))
+    pale *= np.float32(1 - keep)
+    planes *= np.float32(keep)
+    planes += pale
+    planes += layer
+    return np.ascontiguousarray(to_bytes(planes).transpose(1, 2, 0))
+
+
+def _enlarged_noise(
+    height: int, width: int, factor: float, generator: np.random.Generator
+) -> Floats:
+    """Return normal noise (H, W) enlarged by `factor`; only what is seen is drawn."""
+    _, rows, top, bottom = zoom_box(height, factor)
+    _, columns, left, right = zoom_box(width, factor)
+    noise = Pillow.fromarray(generator.standard_normal((rows, columns), dtype=np.float32))
+    return np.array(stretch(noise, width, height, (left, top, right, bottom)))
+
+
+@corruption("video", "frost", family="weather", takes_folder=True)
+def frost(
+    image: Image,
+    severity: int,
+    generator: np.random.Generator,
+    folder: str | Path | None = None,
+) -> Image:
+    """Add a window of an ice texture to a darkened (H, W, 3); `folder` holds the user's own."""
+    of_image, of_ice = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
+    height, width = image.shape[:2]
+    frosted = texture_window(height, width, generator, folder).astype(np.float32)
+    frosted *= np.float32(of_ice)
+    frosted += image * np.float32(of_image)
+    return to_bytes(frosted)
+
+
+@corruption("video", "fog", family="weather")
+def fog(image: Image, severity: int, generator: np.random.Generator) -> Image:
+    """Blend (H, W, 3) with a plasma cloud of grey."""
+    thickness, decay = ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))[severity - 1]
+    height, width = image.shape[:2]
+    cloud = plasma(max(height, width), decay, generator)[:height, :width]
+    brightest = int(image.max()) / 255
+    share = brightest / (brightest + thickness)
+    foggy = np.repeat(cloud * np.float32(255 * thickness * share), 3, axis=1)
+    foggy += image.reshape(height, width * 3) * np.float32(share)
+    return to_bytes(foggy).reshape(image.shape)
+
+
+def plasma(side: int, decay: float, generator: np.random.Generator) -> Floats:
+    """Return a cloud in 0…1, square, the next power of two from `side` on (diamond-square).
+
+    Each pass halves the grid: a new point is the mean of its four neighbours, on a torus, plus a
+    uniform offset. Offsets are drawn within the square of a bound that `decay` divides each pass.
+    """
+    side = 1 << max(side - 1, 1).bit_length()
+    cloud = np.zeros((side, side), np.float32)
+    step, wobble = side, 100.0
+    while step >= 2:
+        half = step // 2
+        count = side // step
+        offsets = generator.random((3, count, count), dtype=np.float32)
+        offsets -= np.float32(0.5)
+        offsets *= np.float32(2 * wobble * wobble)
+        corner = cloud[::step, ::step]
+        right, below = np.roll(corner, -1, 1), np.roll(corner, -1, 0)
+        middle = (corner + right + below + np.roll(below, -1, 1)) / 4 + offsets[0]
+        across = (corner + right + middle + np.roll(middle, 1, 0)) / 4 + offsets[1]
+        down = (corner + below + middle + np.roll(middle, 1, 1)) / 4 + offsets[2]
+        cloud[half::step, half::step] = middle
+        cloud[::step, half::step] = across
+        cloud[half::step, ::step] = down
+        step, wobble = half, wobble / decay
+    cloud -= cloud.min()
+    cloud /= cloud.max()
+    return cloud
+
+
+@corruption("video", "brightness", family="weather")
+def brightness(image: Image, severity: int, generator: np.random.Generator) -> Image:  # noqa: ARG001
+    """Raise the value of each pixel of (H, W, 3) in hue-saturation-value space."""
+    lift = (0.1, 0.2, 0.3, 0.4, 0.5)[severity - 1]
+    value = np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2]).astype(np.intp)
+    value <<= 8
+    cells = np.repeat(value, 3, axis=1)
+    cells += image.reshape(cells.shape)
+    return _lift_table(lift).take(cells).reshape(image.shape)
+
+
+@lru_cache(maxsize=5)
+def _lift_table(lift: float) -> Image:
+    """Return the new byte of a channel by (value of its pixel, its old byte), flat (65536,).
+
+    With hue and saturation kept, the channels of a pixel grow as its value does; black has no
+    hue and becomes grey.
+    """
+    value = np.arange(256)[:, None]
+    lifted = np.minimum(value + 255 * lift, 255)
+    table = np.where(value > 0, np.arange(256) * lifted / np.maximum(value, 1), lifted)
+    return np.asarray(np.minimum(table, 255), np.uint8).ravel()
