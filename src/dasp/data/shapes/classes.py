@@ -72,8 +72,8 @@ class Flavour:
 
 
 FLAVOURS = {
-    "balanced": Flavour(radius=(14, 23), contrast=(0.35, 1.0), grain=(3, 12), snr=(-8, 4), bad=0.2),
-    "sound": Flavour(radius=(9, 17), contrast=(0.2, 0.8), grain=(6, 18), snr=(-3, 12), bad=0.2),
+    "balanced": Flavour(radius=(11, 19), contrast=(0.3, 0.9), grain=(3, 10), snr=(-9, 3), bad=0.2),
+    "sound": Flavour(radius=(9, 15), contrast=(0.2, 0.7), grain=(4, 12), snr=(-5, 7), bad=0.2),
 }
 
 

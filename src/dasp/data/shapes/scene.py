@@ -10,6 +10,7 @@ from dasp.data.shapes.classes import OUTLINES, TEXTURES, Flavour, Look
 from dasp.data.shapes.outlines import OUTLINE_FIELDS, TEXTURE_FIELDS, Field
 
 SIZE = 64
+HUE_SPREAD = 0.09
 _Y, _X = np.mgrid[:SIZE, :SIZE].astype(np.float32) - (SIZE - 1) / 2
 
 Picture = NDArray[np.uint8]  # (64, 64, 3)
@@ -69,7 +70,7 @@ def _object(generator: np.random.Generator, look: Look, flavour: Flavour) -> _Th
     return _Thing(
         outline=look.outline,
         texture=look.texture,
-        hue=(look.hue + generator.uniform(-0.05, 0.05)) % 1,
+        hue=(look.hue + generator.uniform(-HUE_SPREAD, HUE_SPREAD)) % 1,
         saturation=generator.uniform(0.55, 0.95),
         place=(across, down),
         radius=generator.uniform(*flavour.radius),
