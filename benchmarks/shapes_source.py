@@ -1,6 +1,6 @@
 """Measure the shipped source models on sounding shapes, clean and under every corruption.
 
-    python benchmarks/shapes_source.py --weights src/dasp/models/pretrained/sounding_shapes_0.safetensors
+    python benchmarks/shapes_source.py --weights src/dasp/models/pretrained/sounding_shapes_*
 
 prints clean accuracy (fused, each modality alone), accuracy by corruption at severity 5 and the
 mean over corruptions at each severity. Nothing here adapts.
