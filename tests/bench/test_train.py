@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rich.progress import Progress
 
 from dasp.bench import fitting
@@ -135,3 +136,26 @@ def test_the_learning_rate_climbs_and_falls():
     assert (np.diff(rates[10:]) < 0).all()
     assert rates.max() == pytest.approx(1, abs=0.02)
     assert rates[-1] == pytest.approx(0, abs=1e-9)
+
+
+def test_clips_of_the_users_own_train(tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    generator = np.random.default_rng(0)
+    for part in ("clips", "held_out"):
+        for label, level in (("dark", 40), ("light", 210)):
+            folder = tmp_path / part / label
+            folder.mkdir(parents=True)
+            for index in range(3):
+                pixels = np.full((240, 240, 3), level, np.uint8)
+                Image.fromarray(pixels).save(folder / f"{label}{index}.jpg")
+                noise = 0.001 * level * generator.standard_normal(16000)
+                soundfile.write(folder / f"{label}{index}.wav", noise.clip(-1, 1), 16000)
+    output = tmp_path / "own.safetensors"
+    sizes = {"width": 16, "heads": 2, "depth": 1, "batch": 6, "epochs": 6, "lr": 1e-2}
+    clips = {"data": tmp_path / "clips", "validation": tmp_path / "held_out"}
+    history = train(output, **clips, **sizes)
+    assert history[-1].loss < history[0].loss
+    assert load_model("cav_mae", output).num_classes == 2
+    (tmp_path / "held_out" / "dark").rename(tmp_path / "held_out" / "grey")
+    with pytest.raises(OptionError, match="same classes"):
+        train(output, **clips, **sizes)

@@ -16,7 +16,7 @@ _LEFT_OUT = {("ring", "rings"), ("ring", "dots"), ("crescent", "rings"), ("hourg
 
 @dataclass(frozen=True)
 class Look:
-    """What is seen of a class; `hue` (0–1) is its colour, near that of a few other classes."""
+    """What is seen of a class; `hue` (0–1) is its colour, that of all looks of this outline."""
 
     outline: str
     texture: str
@@ -33,8 +33,8 @@ class Voice:
 
 def _looks() -> tuple[Look, ...]:
     pairs = [(o, t) for o in OUTLINES for t in TEXTURES if (o, t) not in _LEFT_OUT]
-    # 7 and 36 share no divisor: neighbours in hue differ in outline and texture.
-    return tuple(Look(o, t, i * 7 % CLASSES / CLASSES) for i, (o, t) in enumerate(pairs))
+    # The hue goes with the outline, so that only its fine texture tells a look from its kin.
+    return tuple(Look(o, t, OUTLINES.index(o) * 3 % 8 / 8) for o, t in pairs)
 
 
 def _voices() -> tuple[Voice, ...]:
@@ -72,8 +72,10 @@ class Flavour:
 
 
 FLAVOURS = {
-    "balanced": Flavour(radius=(11, 19), contrast=(0.3, 0.9), grain=(3, 10), snr=(-9, 3), bad=0.2),
-    "sound": Flavour(radius=(9, 15), contrast=(0.2, 0.7), grain=(4, 12), snr=(-5, 7), bad=0.2),
+    "balanced": Flavour(
+        radius=(11, 19), contrast=(0.35, 0.95), grain=(3, 10), snr=(-9, 3), bad=0.2
+    ),
+    "sound": Flavour(radius=(10, 16), contrast=(0.25, 0.75), grain=(3, 10), snr=(-5, 7), bad=0.2),
 }
 
 

@@ -64,19 +64,19 @@ def _plain(u: Field, v: Field) -> Field:  # noqa: ARG001
 
 
 def _stripes(u: Field, v: Field) -> Field:  # noqa: ARG001
-    return _soft(np.sin(17 * v))
+    return _soft(np.sin(15 * v))
 
 
 def _checks(u: Field, v: Field) -> Field:
-    return _soft(np.sin(13 * u) * np.sin(13 * v) * 2)
+    return _soft(np.sin(11.5 * u) * np.sin(11.5 * v) * 2)
 
 
 def _dots(u: Field, v: Field) -> Field:
-    return _soft(0.4 - np.cos(16 * u) - np.cos(16 * v))
+    return _soft(0.4 - np.cos(14 * u) - np.cos(14 * v))
 
 
 def _rings(u: Field, v: Field) -> Field:
-    return _soft(np.cos(17 * np.hypot(u, v)))
+    return _soft(np.cos(15 * np.hypot(u, v)))
 
 
 def _soft(wave: Field) -> Field:
