@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dasp.core.errors import OptionError
 from dasp.data.shapes import CLASSES, NAMES, SoundingShapes, audio_input, video_input
-from dasp.data.shapes.classes import FLAVOURS, LOOKS, VOICES, flavour_named
+from dasp.data.shapes.classes import FLAVOURS, LOOKS, OUTLINES, VOICES, flavour_named
 
 
 @settings(max_examples=15, deadline=None)
@@ -82,7 +82,8 @@ def test_the_easier_set_has_nothing_bad_and_a_quiet_room():
 def test_classes_differ_in_look_and_in_sound():
     assert len(LOOKS) == len(VOICES) == CLASSES
     assert len({(look.outline, look.texture) for look in LOOKS}) == CLASSES
-    assert len({look.hue for look in LOOKS}) == CLASSES
+    assert len({(look.outline, look.hue) for look in LOOKS}) == len(OUTLINES) == 8
+    assert len({look.hue for look in LOOKS}) == 8
     assert len(set(VOICES)) == len(set(NAMES)) == CLASSES
 
 
