@@ -75,7 +75,7 @@ FLAVOURS = {
     "balanced": Flavour(
         radius=(11, 19), contrast=(0.35, 0.95), grain=(3, 10), snr=(-9, 3), bad=0.2
     ),
-    "sound": Flavour(radius=(10, 16), contrast=(0.25, 0.75), grain=(3, 10), snr=(-5, 7), bad=0.2),
+    "sound": Flavour(radius=(10, 16), contrast=(0.35, 0.85), grain=(3, 10), snr=(-5, 7), bad=0.2),
 }
 
 

@@ -10,7 +10,7 @@ from dasp.data.shapes.classes import OUTLINES, TEXTURES, Flavour, Look
 from dasp.data.shapes.outlines import OUTLINE_FIELDS, TEXTURE_FIELDS, Field
 
 SIZE = 64
-HUE_SPREAD = 0.06
+HUE_SPREAD = 0.05
 _Y, _X = np.mgrid[:SIZE, :SIZE].astype(np.float32) - (SIZE - 1) / 2
 
 Picture = NDArray[np.uint8]  # (64, 64, 3)
