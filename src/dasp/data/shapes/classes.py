@@ -72,9 +72,7 @@ class Flavour:
 
 
 FLAVOURS = {
-    "balanced": Flavour(
-        radius=(11, 19), contrast=(0.35, 0.95), grain=(3, 10), snr=(-9, 3), bad=0.2
-    ),
+    "balanced": Flavour(radius=(12, 20), contrast=(0.5, 1.0), grain=(3, 10), snr=(-9, 3), bad=0.2),
     "sound": Flavour(radius=(10, 16), contrast=(0.35, 0.85), grain=(3, 10), snr=(-5, 7), bad=0.2),
 }
 
