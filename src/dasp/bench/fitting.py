@@ -1,0 +1,177 @@
+"""Train a model of several modalities so that each of them also works alone.
+
+The loss is the cross-entropy of all modalities together plus half that of each one alone.
+Nothing but (seed, epoch) decides the order of the samples, and a checkpoint is written after
+each epoch: a run that was stopped goes on as if it had not been.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.progress import Progress
+from torch import Tensor, nn
+
+from dasp.bench.examples import Examples, epoch_batches, slices, take
+from dasp.core.contract import MultiModalModel
+from dasp.core.errors import OptionError, StateError
+from dasp.core.files import atomic_path
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some epochs on the same examples."""
+
+    name: str
+    examples: Examples
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train."""
+
+    lr: float = 1.5e-3
+    weight_decay: float = 0.05
+    batch: int = 64
+    warmup: float = 0.03  # share of all steps in which the learning rate climbs
+    alone: float = 0.5  # weight of each modality's own cross-entropy
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or self.batch < 1 or not 0 <= self.warmup < 1:
+            raise OptionError(f"lr and batch must be above 0 and warmup in [0, 1): {self}.")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch came to: mean loss, and validation accuracy (%) fused and alone."""
+
+    stage: str
+    loss: float
+    accuracy: dict[str, float]
+
+
+def fit(
+    model: nn.Module,
+    stages: Sequence[Stage],
+    validation: Examples,
+    settings: Settings,
+    checkpoint: Path,
+    progress: Progress,
+) -> list[Epoch]:
+    """Train `model` in place through all stages; go on from `checkpoint` where it exists."""
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
+    )
+    plan = [(stage, number) for stage in stages for number in range(stage.epochs)]
+    steps = [len(list(slices(len(stage.examples), settings.batch))) for stage, _ in plan]
+    mark = _fingerprint(model, stages, settings)
+    history = _resume(checkpoint, model, optimizer, mark)
+    overall = progress.add_task("all epochs", total=len(plan), completed=len(history))
+    for epoch in range(len(history), len(plan)):
+        stage = plan[epoch][0]
+        step, loss = sum(steps[:epoch]), 0.0
+        bar = progress.add_task(f"epoch {epoch + 1}, {stage.name}", total=steps[epoch])
+        model.train()
+        for inputs, labels in epoch_batches(stage.examples, epoch, settings.batch, settings.seed):
+            for group in optimizer.param_groups:
+                group["lr"] = settings.lr * schedule(step / sum(steps), settings.warmup)
+            loss += _update(model, optimizer, inputs, labels, settings.alone) / steps[epoch]
+            step += 1
+            progress.advance(bar)
+        progress.remove_task(bar)
+        history.append(Epoch(stage.name, loss, evaluate(model, validation)))
+        _save(checkpoint, model, optimizer, mark, history)
+        progress.update(overall, advance=1, description=_summary(history[-1]))
+    model.eval()
+    return history
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, examples: Examples, batch: int = 128) -> dict[str, float]:
+    """Return the accuracy (%) of "fused" and of each modality alone, from global counts."""
+    assert isinstance(model, MultiModalModel)
+    model.eval()
+    right = dict.fromkeys(("fused", *model.modalities), 0)
+    for indices in np.array_split(np.arange(len(examples)), math.ceil(len(examples) / batch)):
+        inputs, labels = take(examples, indices)
+        tokens = model.encode(inputs)
+        views = {"fused": tokens} | {name: {name: tokens[name]} for name in tokens}
+        for name, view in views.items():
+            right[name] += int((model.fuse(view).logits.argmax(dim=1) == labels).sum())
+    return {name: 100 * count / len(examples) for name, count in right.items()}
+
+
+def schedule(done: float, warmup: float) -> float:
+    """Return the share of the learning rate when `done` of all steps are made: climb, cosine."""
+    if done < warmup:
+        return (done + 1e-3) / (warmup + 1e-3)
+    return 0.5 * (1 + math.cos(math.pi * (done - warmup) / (1 - warmup)))
+
+
+def _update(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    inputs: dict[str, Tensor],
+    labels: Tensor,
+    alone: float,
+) -> float:
+    assert isinstance(model, MultiModalModel)
+    tokens = model.encode(inputs)
+    loss = F.cross_entropy(model.fuse(tokens).logits, labels)
+    for name in tokens:
+        loss = loss + alone * F.cross_entropy(model.fuse({name: tokens[name]}).logits, labels)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return float(loss.detach())
+
+
+def _fingerprint(model: nn.Module, stages: Sequence[Stage], settings: Settings) -> str:
+    """Return what must be the same for a checkpoint to be gone on with."""
+    parts = [[stage.name, len(stage.examples), stage.epochs] for stage in stages]
+    return json.dumps([getattr(model, "config", {}), parts, asdict(settings)], sort_keys=True)
+
+
+def _save(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    mark: str,
+    history: list[Epoch],
+) -> None:
+    content = {
+        "mark": mark,
+        "history": [asdict(epoch) for epoch in history],
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+    }
+    with atomic_path(path) as part:
+        torch.save(content, part)
+
+
+def _resume(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, mark: str
+) -> list[Epoch]:
+    if not path.is_file():
+        return []
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    if content["mark"] != mark:
+        raise StateError(
+            f"{path} is the checkpoint of a training with other settings: "
+            "repeat those, or give another output or remove the file."
+        )
+    model.load_state_dict(content["model"])
+    optimizer.load_state_dict(content["optimizer"])
+    return [Epoch(**epoch) for epoch in content["history"]]
+
+
+def _summary(epoch: Epoch) -> str:
+    accuracy = ", ".join(f"{name} {value:.1f}%" for name, value in epoch.accuracy.items())
+    return f"loss {epoch.loss:.3f}, {accuracy}"
