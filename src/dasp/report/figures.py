@@ -10,13 +10,13 @@ from dasp.report.stream_data import (
     alike,
     gain_curve,
     paired_source,
-    spans,
     usual_window,
 )
 from dasp.report.stream_plot import (
     centres,
     damaged_modalities,
     draw_curve,
+    draw_strip,
     how_many,
     marker_step,
     score_axis,
@@ -53,13 +53,14 @@ def accuracy_figure(group: Group, protocol: str) -> Figure:
     look, window = styles(labels), usual_window(first)
     runs = {label: alike(group.of(label, protocol), first) for label in labels}
     curves = {label: accuracy_curve(runs[label], window) for label in labels if runs[label]}
-    plot = stream_plot(first, value_range(curves.values()), 380)
+    plot = stream_plot(first, value_range(curves.values()), 400)
     plot.y_axis("accuracy, %")
     for label, curve in curves.items():
         draw_curve(plot, curve, look[label], label)
     caption = (
         f"Accuracy through the {pretty(protocol)} stream: running mean over the last {window} "
-        f"batches, {how_many(runs.values())}. Dotted uprights: a new domain begins."
+        f"batches, {how_many(runs.values())}. Uprights: a new domain begins, of damaged "
+        "video (V) or audio (A)."
     )
     drawing = plot.svg(caption) + legend([(label, look[label]) for label in curves])
     return Figure(f"accuracy-{protocol.replace('/', '-')}", drawing, caption)
@@ -80,7 +81,7 @@ def gain_figure(group: Group, protocol: str) -> Figure | None:
         return None
     tenth = len(first.batches.right) // 10  # of the start: too few samples to fix the scale
     low, high = value_range([*(curve[tenth:] for curve in curves.values()), [-1.0, 1.0]], 0.5)
-    plot = stream_plot(first, (low, high), 320)
+    plot = stream_plot(first, (low, high), 340)
     plot.y_axis("gain, points")
     plot.rule(plot.x, (0, 0), strong=True)
     for label, curve in curves.items():
@@ -89,7 +90,7 @@ def gain_figure(group: Group, protocol: str) -> Figure | None:
     caption = (
         f"Gain over Source through the {pretty(protocol)} stream: accuracy since the start minus "
         f"that of Source on the same models and seeds, {how_many(used)}. "
-        "Below the line at 0, adapting did harm."
+        "Below the line at 0, adapting did harm. Swings of the first batches may leave the frame."
     )
     drawing = plot.svg(caption) + legend([(label, look[label]) for label in curves])
     return Figure(f"gain-{protocol.replace('/', '-')}", drawing, caption)
@@ -102,33 +103,37 @@ def diagnosis_figure(run: Run) -> Figure | None:
         return None
     names, length = sorted(scores), len(biased)
     delta = run.options.get("delta")
+    delta = delta if isinstance(delta, int | float) else None
     threshold = threshold_line([scores[name] for name in names], delta)
     low, high = value_range([*scores.values(), threshold], 0.02)
     strip = (high - low) / 12  # below the curves: a strip a modality, named and true
-    plot = stream_plot(run, (low - strip * (2 * len(names) + 0.8), high), 420, left=118)
+    plot = stream_plot(run, (low - strip * (2 * len(names) + 0.8), high), 450, left=118)
     score_axis(plot, low)
     look = {name: Style((8, 2, 3, 7)[place % 4], 1.5) for place, name in enumerate(names)}
     for name in names:
         shown = [None if value is None else float(value) for value in scores[name]]
         plot.line(centres(length), shown, look[name], name, every=marker_step(length))
     if delta is not None:
-        plot.line(centres(length), threshold, Style(0, 1.0), f"threshold: lowest + {delta:g}")
-    truth = damaged_modalities(run)
+        plot.line(centres(length), threshold, Style(0, 1.0), "threshold")
     rows = [(f"{name} named", name, [name in (b or ()) for b in biased]) for name in names]
+    truth = damaged_modalities(run)
     rows += [(f"{name} damaged", name, [t == name for t in truth]) for name in names]
     for place, (title, name, flags) in enumerate(rows):
-        y = low - strip * (place + 1 + (0.4 if place >= len(names) else 0.1))
-        for start, end in spans(flags):
-            css = f"fill:{look[name].colour};opacity:{0.9 if place < len(names) else 0.45}"
-            plot.box((start, end), (y, y + 0.8 * strip), css, f"{title}: batches {start}–{end - 1}")
-        plot.text(plot.left - 6, plot.at(0, y)[1] - 4, title, "end")
+        true = place >= len(names)
+        y = low - strip * (place + (1.4 if true else 1.1))
+        css = f"fill:{look[name].colour};opacity:{0.45 if true else 0.9}"
+        draw_strip(plot, (y, y + 0.8 * strip), flags, css, title)
     caption = (
         f"Redundancy of each modality through the {pretty(run.protocol)} stream of one run "
         f"({run.label}, {run.replicate_name}). A modality is named where its score lies above "
         "the threshold; the strips show what was named and, below, what was truly damaged."
     )
     entries = [(name, look[name]) for name in names]
-    entries += [(f"threshold: lowest score + {delta:g}", Style(0))] if delta is not None else []
+    entries += (
+        [(f"threshold: lowest score + {delta:g}", Style(0, marked=False))]
+        if delta is not None
+        else []
+    )
     return Figure(f"diagnosis-{run.key}", plot.svg(caption) + legend(entries), caption)
 
 
@@ -165,7 +170,7 @@ def run_figure(run: Run) -> Figure:
     """Accuracy over time of one run."""
     window = usual_window(run)
     curve = accuracy_curve([run], window)
-    plot = stream_plot(run, value_range([curve]), 280)
+    plot = stream_plot(run, value_range([curve]), 310)
     plot.y_axis("accuracy, %")
     plot.line(centres(len(curve)), list(curve), styles([run.label])[run.label], run.label)
     caption = f"Accuracy, running mean over the last {window} batches, this run alone."

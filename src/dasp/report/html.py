@@ -11,14 +11,14 @@ from dasp.report.figures import (
     corruption_figure,
     diagnosis_figure,
     gain_figure,
-    run_figure,
 )
-from dasp.report.grid import Cell, Column, Quantity, Table
+from dasp.report.grid import Cell, Column, Table
 from dasp.report.groups import Group, group_results, text
+from dasp.report.pieces import bullets, figure_html, folded, run_html
 from dasp.report.render import to_html
-from dasp.report.runs import Result, Run
+from dasp.report.runs import Result
 from dasp.report.style import style_sheet
-from dasp.report.tables import all_tables, pretty, verdict
+from dasp.report.tables import all_tables, pretty
 
 TITLE = "Test-time adaptation: results"
 READING = (
@@ -49,7 +49,7 @@ def write_report(
         parts.append(
             "<p>These results were made with different settings; each has its own section, and "
             "nothing is averaged across them.</p>"
-            + _list(f'<a href="#g{n}">{escape(g.title)}</a>' for n, g in enumerate(groups))
+            + bullets(f'<a href="#g{n}">{escape(g.title)}</a>' for n, g in enumerate(groups))
         )
     parts.append(f'<p class="soft">{escape(READING)}</p>')
     parts += [_section(group, place) for place, group in enumerate(groups)]
@@ -72,11 +72,7 @@ def _page(title: str, body: str) -> str:
 def _notes(notes: Sequence[str]) -> str:
     if not notes:
         return ""
-    return f'<div class="warn"><p>Please note:</p>{_list(escape(note) for note in notes)}</div>'
-
-
-def _list(entries: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{entry}</li>' for entry in entries)}</ul>"
+    return f'<div class="warn"><p>Please note:</p>{bullets(escape(note) for note in notes)}</div>'
 
 
 def _section(group: Group, place: int) -> str:
@@ -95,14 +91,14 @@ def _section(group: Group, place: int) -> str:
             main,
             *tables.values(),
             "<h3>Figures</h3>",
-            *(_figure(figure) for figure in figures if figure is not None),
-            _folded("Figures of the other protocols", map(_figure, more)) if more else "",
-            _folded("Accuracy by domain, as tables", by_corruption),
+            *(figure_html(figure) for figure in figures if figure is not None),
+            folded("Figures of the other protocols", map(figure_html, more)) if more else "",
+            folded("Accuracy by domain, as tables", by_corruption),
             "<h3>Options of each method</h3>",
             to_html(_options(group)),
             "<h3>Every run</h3>",
             *(
-                _run(run)
+                run_html(run)
                 for p in group.protocols
                 for label in group.labels
                 for run in group.of(label, p)
@@ -115,18 +111,6 @@ def _first_diagnosis(group: Group, protocol: str) -> Figure | None:
     runs = [run for label in group.labels[::-1] for run in group.of(label, protocol)[:1]]
     known = [run for run in runs if run.method == "dasp"] + runs
     return next((figure for figure in map(diagnosis_figure, known) if figure is not None), None)
-
-
-def _figure(figure: Figure) -> str:
-    svg, _, after = figure.drawing.partition("</svg>\n")
-    return (
-        f'<figure><div class="scroll">{svg}</svg></div>{after}'
-        f"<figcaption>{escape(figure.caption)}</figcaption></figure>"
-    )
-
-
-def _folded(title: str, parts: Iterable[str]) -> str:
-    return f"<details><summary>{escape(title)}</summary>\n{''.join(parts)}</details>"
 
 
 def _options(group: Group) -> Table:
@@ -142,49 +126,6 @@ def _options(group: Group) -> Table:
     ]
     columns = (Column("method"), Column("options"), Column("protocols"))
     return Table("options", "What each method was given", columns, tuple(cells))
-
-
-def _run(run: Run) -> str:
-    """Return the folded section of one run."""
-    batches, rejected = len(run.batches.right), [r for r in run.batches.rejected if r]
-    facts = [
-        f"{run.right:,} of {run.seen:,} right",
-        f"{run.updates} updates in {batches} batches, {run.rejections} rejected",
-        *(f"rejected: {reason}" for reason in dict.fromkeys(rejected)),
-        f"model {text(run.model)}",
-        f"seconds {text(run.measured.get('seconds', {}))}",
-        f"finished {run.measured.get('finished', 'at an unknown time')}",
-        f"result {run.key}",
-        *([f"skipped: {text(list(run.skipped))}"] if run.skipped else []),
-    ]
-    diagnosis = diagnosis_figure(run)
-    parts = [_list(escape(fact) for fact in facts), _figure(run_figure(run))]
-    parts += [_figure(diagnosis)] if diagnosis else []
-    parts.append(to_html(_domains(run)))
-    title = f"{run.label}, {pretty(run.protocol)}, {run.replicate_name}: {run.accuracy:.2f} %"
-    return _folded(title, parts)
-
-
-def _domains(run: Run) -> Table:
-    """Return accuracy, updates and diagnosis of one run, domain by domain."""
-    rows = []
-    for domain in run.domains:
-        here = slice(domain.first_batch, domain.first_batch + domain.batches)
-        named = [names for names in (run.batches.biased or [])[here] if names is not None]
-        hits = sum(verdict(names, domain.damaged) == "right" for names in named)
-        flagged = sum(bool(names) for names in named)
-        share = 100 * domain.right / domain.seen if domain.seen else None
-        values = [
-            Quantity(share, digits=2),
-            Quantity(sum(run.batches.updated[here]), digits=0),
-            Quantity(flagged if named else None, digits=0),
-            Quantity(hits if named else None, digits=0),
-            Quantity(domain.batches, digits=0),
-        ]
-        rows.append((Cell(domain.name), *(Cell(quantities=(value,)) for value in values)))
-    titles = ("accuracy, %", "updates", "something named", "rightly named", "batches")
-    columns = (Column("domain"), *(Column(title, ("value",)) for title in titles))
-    return Table("domains", "Domain by domain, counts of batches", columns, tuple(rows))
 
 
 def _made_by(groups: Sequence[Group], command: str) -> str:
@@ -204,4 +145,4 @@ def _made_by(groups: Sequence[Group], command: str) -> str:
         "versions: " + distinct(text(run.measured.get("versions", {})) for run in runs),
     ]
     facts += [f"command: <code>{escape(command)}</code>"] if command else []
-    return f"<h2>How these results were made</h2>{_list(facts)}"
+    return f"<h2>How these results were made</h2>{bullets(facts)}"

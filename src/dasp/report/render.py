@@ -31,7 +31,8 @@ LATEX = {
 
 def to_rich(table: Table) -> RichTable:
     """Return the table for a terminal."""
-    drawn = RichTable(title=table.caption, box=None, padding=(0, 1), title_style="bold")
+    drawn = RichTable(title=table.caption, title_style="bold", box=None, pad_edge=False)
+    drawn.collapse_padding = True
     for column in table.columns:
         justify: Literal["left", "right"] = "right" if column.quantities else "left"
         drawn.add_column(column.title, justify=justify, no_wrap=not column.quantities)
@@ -140,8 +141,9 @@ def to_html(table: Table) -> str:
         cells = [f'<th scope="row">{escape(row[0].text)}</th>', *map(_html_cell, row[1:])]
         rows += f"<tr>{''.join(cells)}</tr>\n"
     return (
-        f'<div class="scroll"><table><caption>{escape(table.caption)}</caption>\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n"
+        f"<figure><figcaption>{escape(table.caption)}</figcaption>\n"
+        f'<div class="scroll"><table>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div></figure>\n"
     )
 
 

@@ -3,9 +3,9 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dasp.core.errors import InputError
 
@@ -48,6 +48,9 @@ class Batches:
     rejected: Sequence[str | None]
     scores: Mapping[str, Sequence[float | None]] | None
     biased: Sequence[Sequence[str] | None] | None
+
+
+Part = TypeVar("Part", DomainCount, Batches)
 
 
 @dataclass(frozen=True)
@@ -133,19 +136,26 @@ def run_of(result: Result) -> Run:
             batch_size=int(cell["batch_size"]),
             right=int(counts["right"]),
             seen=int(counts["seen"]),
-            domains=tuple(DomainCount(**domain) for domain in counts["domains"]),
-            batches=Batches(**counts["batches"]),
+            domains=tuple(_pick(DomainCount, domain) for domain in counts["domains"]),
+            batches=_pick(Batches, counts["batches"]),
             updates=int(counts["updates"]),
             rejections=int(counts["rejections"]),
             skipped=tuple(counts["skipped"]),
             measured=dict(result["measured"]),
         )
         _check(run, float(counts["accuracy"]))
+    except InputError:
+        raise
     except KeyError as error:
         raise InputError(f"the field {error} is missing; run this cell again.") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"its fields are not of the right kind ({error}); run it again.") from None
     return run
+
+
+def _pick(kind: type[Part], values: Mapping[str, Any]) -> Part:
+    """Make a `kind` from its own fields; newer files may hold more."""
+    return kind(**{field.name: values[field.name] for field in fields(kind)})
 
 
 def _check(run: Run, accuracy: float) -> None:

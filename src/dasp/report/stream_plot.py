@@ -1,8 +1,10 @@
 """Parts that the figures along a stream share."""
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 
 from dasp.report.runs import Run
+from dasp.report.stream_data import spans
 from dasp.report.svg import Plot, Style
 
 MARKS = 24
@@ -27,13 +29,13 @@ def value_range(
     curves: Iterable[Iterable[float | None]], margin: float = 2.0
 ) -> tuple[float, float]:
     """Return the lowest and the highest value of all curves, with a margin."""
-    values = [v for curve in curves for v in curve if v is not None]
+    values = [v for curve in curves for v in curve if v is not None and isfinite(v)]
     return (min(values) - margin, max(values) + margin) if values else (0.0, 1.0)
 
 
 def how_many(runs: Iterable[Sequence[Run]]) -> str:
     """Say over how many replicates a figure is averaged."""
-    counts = sorted({len(entry) for entry in runs})
+    counts = sorted({len(entry) for entry in runs if entry})
     if counts == [1]:
         return "one run a method"
     return f"mean over {'–'.join(str(c) for c in dict.fromkeys((counts[0], counts[-1])))} runs"
@@ -45,7 +47,7 @@ def threshold_line(
     """Return the lowest score of each batch plus delta."""
     lines: list[float | None] = []
     for values in zip(*scores, strict=True):
-        known = [value for value in values if value is not None]
+        known = [value for value in values if value is not None and isfinite(value)]
         lines.append(min(known) + delta if known and delta is not None else None)
     return lines
 
@@ -62,7 +64,7 @@ def damaged_modalities(run: Run) -> list[str | None]:
 
 def stream_plot(run: Run, y: tuple[float, float], height: int, left: int = 56) -> Plot:
     """Return a plot over the batches of a stream, its domains marked and named below."""
-    plot = Plot((0, len(run.batches.right)), y, height=height, left=left, bottom=96)
+    plot = Plot((0, len(run.batches.right)), y, height=height, left=left, bottom=122)
     for domain in run.domains:
         plot.rule((domain.first_batch, domain.first_batch), y)
         x, base = plot.at(domain.first_batch + domain.batches / 2, y[0])
@@ -78,3 +80,12 @@ def score_axis(plot: Plot, low: float) -> None:
     upper.bottom = plot.height - round(plot.at(0, low)[1])
     upper.y_axis("redundancy")
     plot.parts += upper.parts
+
+
+def draw_strip(
+    plot: Plot, y: tuple[float, float], flags: Sequence[bool], css: str, title: str
+) -> None:
+    """Fill the batches whose flag is set, in a strip named at its left."""
+    for start, end in spans(flags):
+        plot.box((start, end), y, css, f"{title}: batches {start}–{end - 1}")
+    plot.text(plot.left - 6, plot.at(0, y[0])[1] - 4, title, "end")

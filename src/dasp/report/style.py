@@ -23,13 +23,12 @@ h2{font-size:1.3rem;margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);
 padding-bottom:.3rem}
 h3{font-size:1.05rem;margin:1.6rem 0 .4rem}
 a{color:var(--link)}
-p,li,figcaption,caption{max-width:60rem}
-figcaption,caption,.soft{color:var(--soft);font-size:.88rem}
+p,li,figcaption{max-width:60rem}
+figcaption,.soft{color:var(--soft);font-size:.88rem}
 code{font:.86em ui-monospace,monospace;background:var(--tint);padding:.1em .3em;
 border-radius:3px;overflow-wrap:anywhere}
 .scroll{overflow-x:auto;margin:.8rem 0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.92rem}
-caption{text-align:left;padding-bottom:.4rem}
 th,td{padding:.28rem .6rem;text-align:right;border-bottom:1px solid var(--line);
 white-space:nowrap;vertical-align:top}
 th[scope=row],th.text,td.text{text-align:left}

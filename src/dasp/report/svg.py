@@ -44,7 +44,7 @@ class Style:
 
     place: int
     width: float = 1.6
-    opacity: float = 1.0
+    marked: bool = True
 
     @property
     def colour(self) -> str:
@@ -107,14 +107,14 @@ class Plot:
         dash = DASHES[style.place % len(DASHES)]
         self.parts.append(
             f'<path d="{"".join(path)}" style="fill:none;stroke:{style.colour};'
-            f"stroke-width:{style.width};stroke-dasharray:{dash or 'none'};"
-            f'opacity:{style.opacity}"><title>{escape(title)}</title></path>'
+            f"stroke-width:{style.width};stroke-dasharray:{dash or 'none'}"
+            f'"><title>{escape(title)}</title></path>'
         )
         # Each series starts at a place of its own, so that markers of equal values stay apart.
         for place in range(style.place % max(every, 1), len(xs), every) if every else ():
             y = ys[place]
             if y is not None and math.isfinite(y):
-                tip = f"{title}: {y:.1f} at batch {xs[place]:.0f}"
+                tip = f"{title}: {y:.3g} at batch {int(xs[place])}"
                 self.parts.append(style.mark(*self.at(xs[place], y), tip))
 
     def dot(self, x: float, y: float, style: Style, title: str) -> None:
@@ -188,7 +188,7 @@ def legend(entries: Sequence[tuple[str, Style]], lines: bool = True) -> str:
         )
         drawn.append(
             f'<span><svg width="34" height="14" aria-hidden="true">{stroke if lines else ""}'
-            f"{style.mark(17, 7)}</svg> {escape(name)}</span>"
+            f"{style.mark(17, 7) if style.marked else ''}</svg> {escape(name)}</span>"
         )
     return f'<div class="legend">{"".join(drawn)}</div>\n'
 

@@ -150,14 +150,14 @@ def diagnosis_table(group: Group) -> Table:
                 rows.append((Cell(label), Cell(pretty(protocol)), *_hits(counts, modalities)))
     return Table(
         "diagnosis",
-        f"Diagnosis, in % of the batches ({group.title})",
+        f"Diagnosis: numbers of damaged and clean batches, shares in % ({group.title})",
         (
             Column("method"),
             Column("protocol"),
-            Column("damaged batches", ("batches",)),
+            Column("damaged", ("batches",)),
             *(Column(name, ("share",)) for name in ("right", "wrong", "nothing")),
             *(Column(f"{name} right", ("share",)) for name in modalities),
-            Column("clean batches", ("batches",)),
+            Column("clean", ("batches",)),
             Column("clean flagged", ("share",)),
         ),
         tuple(rows),
