@@ -1,6 +1,5 @@
 import pytest
 
-from dasp.bench import first_run
 from dasp.cli import main
 
 
@@ -8,22 +7,13 @@ def test_help_teaches(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--help"])
     assert stop.value.code == 0
-    assert "synthetic shifted stream" in capsys.readouterr().out
+    assert "Run methods on streams" in capsys.readouterr().out
 
 
 def test_check_names_the_nearest_method(capsys):
     assert main(["check", "dsap"]) == 2
     assert "did you mean 'dasp'" in capsys.readouterr().err
     assert main(["check", "source"]) == 0
-
-
-def test_the_first_run_shows_every_method(capsys, monkeypatch):
-    monkeypatch.setattr(first_run, "TRAINING_STEPS", 60)
-    monkeypatch.setattr(first_run, "BATCHES", 2)
-    assert main(["run", "--seed", "1"]) == 0
-    out = capsys.readouterr().out
-    for name in ("source", "tent", "dasp", "audio shifted", "dasp's diagnosis"):
-        assert name in out
 
 
 def test_data_commands_stand_under_data(capsys):

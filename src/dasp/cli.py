@@ -9,18 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from dasp.bench.checks import check_method
-from dasp.bench.first_run import first_run
+from dasp.bench.train import train
 from dasp.core.errors import DaspError
+from dasp.report.bench_command import bench, tune
+from dasp.report.commands import report
 from dasp.streams import commands
-
-
-def run(seed: int = 0) -> None:
-    """Adapt the toy model on a synthetic shifted stream by every method, and print the table.
-
-    Args:
-        seed: of the synthetic world and of the toy model's training.
-    """
-    first_run(seed)
 
 
 def check(method: tyro.conf.Positional[str]) -> None:
@@ -42,7 +35,10 @@ DATA: dict[str, Callable[..., Any]] = {
     "checksum": commands.data_checksum,
 }
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "run": run,
+    "bench": bench,
+    "report": report,
+    "tune": tune,
+    "train": train,
     "check": check,
     "prepare": commands.prepare,
     "data": data,

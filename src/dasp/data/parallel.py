@@ -33,7 +33,7 @@ def run_jobs(
     With workers 0 everything runs here, and gives the same bits. The function goes to each
     worker once; results should be small or arrays. Workers end when this process is killed.
     """
-    count = min(len(items), _cores() if workers is None else workers)
+    count = min(len(items), cores() if workers is None else workers)
     if count == 0:
         for item in items:
             with _one_thread():
@@ -81,7 +81,7 @@ def _do(index: int) -> Any:
     return function(items[index])
 
 
-def _cores() -> int:
+def cores() -> int:
     """Return the cores that this process may use: fewer than the machine's in a container."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
