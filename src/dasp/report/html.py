@@ -23,7 +23,7 @@ from dasp.report.tables import all_tables, pretty
 TITLE = "Test-time adaptation: results"
 READING = (
     "Accuracy is the share of all samples of a stream that were right, mean ±sample standard "
-    "deviation over runs (source models and seeds); with one run there is no ±. Below it stands "
+    "deviation over n runs (source models and seeds); with one run there is no ±. Below it stands "
     "the gain over Source, paired: the same model and seed. Bold: the best of a column, among "
     "methods with all the runs; ▼ and red: worse than not adapting at all. "
     "–: not run, or nothing to compare with."

@@ -64,7 +64,7 @@ def damaged_modalities(run: Run) -> list[str | None]:
 
 def stream_plot(run: Run, y: tuple[float, float], height: int, left: int = 56) -> Plot:
     """Return a plot over the batches of a stream, its domains marked and named below."""
-    plot = Plot((0, len(run.batches.right)), y, height=height, left=left, bottom=122)
+    plot = Plot((0, len(run.batches.right)), y, height=height, left=left, bottom=112)
     for domain in run.domains:
         plot.rule((domain.first_batch, domain.first_batch), y)
         x, base = plot.at(domain.first_batch + domain.batches / 2, y[0])

@@ -49,7 +49,7 @@ def main_table(group: Group) -> Table:
         (
             Column("method"),
             *(Column(pretty(name), ("accuracy", "gain")) for name in names),
-            Column("runs"),
+            Column("n"),
         ),
         tuple(rows),
     )
