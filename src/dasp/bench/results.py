@@ -1,0 +1,86 @@
+"""One JSON file a cell: what was run, what came out, what it cost."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dasp.bench.store import digest
+from dasp.core.errors import DataError
+from dasp.core.files import atomic_path
+
+FORMAT = "dasp-result-1"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: everything that decides its numbers."""
+
+    data: dict[str, Any]
+    model: dict[str, str]
+    label: str
+    method: str
+    options: dict[str, Any]
+    protocol: str
+    severity: int
+    seed: int
+    batch_size: int
+    corruptions: tuple[str, ...] = ()
+    code: str = ""  # hash of the method's file
+
+    @property
+    def key(self) -> str:
+        """Return the hash of all settings; results of different settings never share it."""
+        return digest(asdict(self))
+
+    @property
+    def filename(self) -> str:
+        """Return a name that a reader understands and that no other cell has."""
+        protocol = self.protocol.replace("/", "-")
+        model = self.model["name"].replace("/", "-")
+        return f"{protocol}-{self.severity}-{self.label}-{model}-{self.seed}-{self.key[:8]}.json"
+
+
+def write_result(
+    folder: Path, cell: Cell, result: dict[str, Any], measured: dict[str, Any]
+) -> Path:
+    """Write one result, whole or not at all."""
+    path = folder / cell.filename
+    content = {
+        "format": FORMAT,
+        "key": cell.key,
+        "cell": asdict(cell),
+        "result": result,
+        "measured": measured,
+    }
+    with atomic_path(path) as part:
+        part.write_text(_dump(content) + "\n")
+    return path
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read one result file; a damaged one is an error that names it."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is no result file: {error}. Remove it and run again.") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DataError(f"{path} is no result file of this version: remove it and run again.")
+    return content
+
+
+def is_done(folder: Path, cell: Cell) -> bool:
+    """Tell whether a cell's result is there, whole."""
+    path = folder / cell.filename
+    return path.exists() and read_result(path)["key"] == cell.key
+
+
+def _dump(content: Any, depth: int = 0) -> str:
+    """Write JSON with one line a list of plain values, so that files stay readable."""
+    pad = " " * (depth + 1)
+    if isinstance(content, dict) and content:
+        rows = (f"{pad}{json.dumps(str(k))}: {_dump(v, depth + 1)}" for k, v in content.items())
+        return "{\n" + ",\n".join(rows) + "\n" + " " * depth + "}"
+    if isinstance(content, list | tuple) and content and isinstance(content[0], dict):
+        return "[" + ", ".join(json.dumps(item, default=str) for item in content) + "]"
+    return json.dumps(content, default=str)
