@@ -69,3 +69,34 @@ def test_versions_that_differ_are_noted(make):
 def test_nothing_to_report():
     with pytest.raises(InputError, match="no results"):
         group_results([])
+
+
+def test_a_choice_of_corruptions_is_kept_apart(make):
+    other = make()
+    other["cell"]["corruptions"] = ["fog"]
+    groups = group_results([make(), other])
+    assert [len(group.runs) for group in groups] == [1, 1]
+    assert "only fog" in groups[1].title
+
+
+def test_changed_code_is_never_averaged_with_the_old(make):
+    results = [make(model=name) for name in "ab"]
+    for result, code in zip(results, ("11112222aaaa", "33334444bbbb"), strict=True):
+        result["cell"]["code"] = code
+    assert group_results(results)[0].labels == ["dasp (code=11112222)", "dasp (code=33334444)"]
+
+
+def test_code_that_changed_between_protocols_is_noted(make):
+    results = [make(), make(protocol="continual/audio")]
+    results[1]["cell"]["code"] = "33334444bbbb"
+    group = group_results(results)[0]
+    assert group.labels == ["dasp"]
+    assert "its code changed" in group.notes[0]
+
+
+def test_one_name_for_two_models_is_noted(make):
+    results = [make(), make()]
+    results[1]["cell"]["model"]["digest"] = "else"
+    group = group_results(results)[0]
+    assert len(group.runs) == 2
+    assert "2 different weights" in group.notes[0]

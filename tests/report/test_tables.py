@@ -155,3 +155,13 @@ def test_cost_without_measurements(make):
 def test_no_diagnosis_no_table(make):
     names = [table.name for table in all_tables(group_results([make("source")])[0])]
     assert names == ["main", "cost", "by-corruption-interleaved"]
+
+
+def test_clean_data_have_no_vote_in_the_average(make):
+    shifted = ("continual/audio", "interleaved")
+    results = [make(protocol=name) for name in shifted]
+    results.append(make(protocol="clean", domains=["clean"]))
+    row = rows_of(main_table(group_results(results)[0]))["dasp"]
+    assert list(row) == ["method", "continual audio", "interleaved", "clean", "average", "n"]
+    each = [row[name].quantities[0].value for name in ("continual audio", "interleaved")]
+    assert row["average"].quantities[0].value == pytest.approx(fmean(each))

@@ -24,6 +24,7 @@ LATEX = {
     "^": r"\textasciicircum{}",
     "–": "--",
     "±": r"$\pm$",
+    "×": r"$\times$",
     "−": "$-$",
     "▼": r"$\downarrow$",
 }
