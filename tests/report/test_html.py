@@ -52,6 +52,10 @@ def test_one_whole_page_without_network(results, tmp_path):
     for fact in ("dasp bench --x", "delta = 0.05", "2.13.0", "x86_64", "sounding_shapes_1", "128"):
         assert fact in words
     assert text.count("<summary>") == len(results) + 2
+    for result in results:
+        cell, accuracy = result["cell"], result["result"]["accuracy"]
+        run = f"{cell['model']['name']}, seed 0: {accuracy:.2f} %"
+        assert any(word.startswith(cell["label"]) and word.endswith(run) for word in page.words)
     assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
 
 

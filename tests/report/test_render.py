@@ -78,7 +78,8 @@ def test_latex():
     text = to_latex(TABLE)
     assert r"\caption{50 \% of <all> \& more}" in text
     assert r"\begin{tabular}{lrr}" in text
-    assert r"\shortstack[r]{\textbf{76.7 $\pm$0.5} \\ {\scriptsize +1.3 $\pm$0.2}}" in text
+    assert r"{@{}r@{}}\textbf{76.7 $\pm$0.5} \\ {\scriptsize +1.3 $\pm$0.2}\end{tabular}" in text
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 3
     assert r"$\downarrow$$-$1.0" in text
     assert r"x|<y>\_[bold]" in text
     assert text.isascii()
