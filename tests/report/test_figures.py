@@ -4,7 +4,6 @@ import pytest
 
 from dasp.report.figures import (
     accuracy_figure,
-    corruption_figure,
     diagnosis_figure,
     gain_figure,
     run_figure,
@@ -92,13 +91,6 @@ def test_threshold_and_truth(make):
     assert threshold_line([[0.25, None], [0.5, None]], 0.25) == [0.5, None]
     run = run_of(make(domains=["audio/rain/5", "clean"], samples=64))
     assert damaged_modalities(run) == ["audio", "audio", None, None]
-
-
-def test_corruption_figure_has_a_dot_a_method_and_domain(group):
-    tips, words = titles(corruption_figure(group, "continual/audio"))
-    dots = [tip for tip in tips if tip.endswith("%")]
-    assert len(dots) == len(group.labels) * 2
-    assert "audio/traffic/5" in words
 
 
 def test_one_batch_is_enough(make):

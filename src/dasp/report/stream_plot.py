@@ -1,6 +1,6 @@
 """Parts that the figures along a stream share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from math import isfinite
 
 from dasp.report.runs import Run
@@ -33,7 +33,7 @@ def value_range(
     return (min(values) - margin, max(values) + margin) if values else (0.0, 1.0)
 
 
-def how_many(runs: Iterable[Sequence[Run]]) -> str:
+def how_many(runs: Iterable[Sized]) -> str:
     """Say over how many replicates a figure is averaged."""
     counts = sorted({len(entry) for entry in runs if entry})
     if counts == [1]:
