@@ -160,3 +160,11 @@ def test_two_runners_share_a_folder_without_double_work(tmp_path):
     again = start(tmp_path)
     assert again.wait() == 0
     assert [read_result(path)["measured"]["finished"] for path in paths] == finished
+
+
+def test_the_example_of_an_own_method_runs_in_the_bench(plan, place):
+    example = SMALL.parents[2] / "examples" / "own_method.py"
+    chosen = with_methods(plan, [f"{example}:LastBlockTent"])
+    chosen = replace(chosen, models=(f"{example}:build",), protocols=("continual/video",))
+    (path,) = run_plan(chosen, place, show=False)
+    assert read_result(path)["result"]["updates"] == 6

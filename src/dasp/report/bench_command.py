@@ -129,8 +129,9 @@ def bench(
 def tune(
     plan: PlanName = "main",
     *,
+    model: Words = ("sounding_shapes_0",),
     protocol: Words = ("interleaved",),
-    samples: int = 512,
+    samples: int = 320,
     results: Path = Path("out/tuning"),
     store: Path = Path("out/store"),
     workers: int | None = None,
@@ -143,7 +144,8 @@ def tune(
     plan files hold. The rule uses validation labels, never a test sample.
 
     Args:
-        plan: whose methods and models are tuned.
+        plan: whose methods are tuned.
+        model: source models on which settings are compared.
         protocol: streams on which settings are compared.
         samples: of each domain.
         results: folder of result files; done ones are kept.
@@ -151,7 +153,7 @@ def tune(
         workers: processes; by default one a core.
     """
     wide = load_plan(plan)
-    wide = replace(wide, data=replace(wide.data, samples=samples))
+    wide = replace(wide, models=model, data=replace(wide.data, samples=samples))
     chosen = tune_plan(wide, protocol, Place(results, store, 50.0, workers))
     console = Console()
     for label, found in chosen.items():
