@@ -11,8 +11,9 @@ run: .venv/run.stamp
 bench: .venv/run.stamp
 	$(BIN)/dasp bench main --results results/main
 
-test: .venv/dev.stamp lint
+test: .venv/dev.stamp
 	$(BIN)/pytest
+	$(MAKE) --no-print-directory lint
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

@@ -38,11 +38,12 @@ class EncodesEachTime(Features):
 def run(kind, plan, store, progress):
     material, model = plan.data.open(), find_model(plan.models[0])
     features = kind(material, model, store)
-    results, start = [], time.perf_counter()
-    for cell in progress.track(
-        plan.cells(), description=f"{kind.__name__}, {'store' if store else 'no store'}"
-    ):
-        results.append(run_cell(cell, find_method(cell.method), features)[0])
+    start = time.perf_counter()
+    title = f"{kind.__name__}, {'store' if store else 'no store'}"
+    results = [
+        run_cell(cell, find_method(cell.method), features)[0]
+        for cell in progress.track(plan.cells(), description=title)
+    ]
     return time.perf_counter() - start, results
 
 
@@ -60,7 +61,8 @@ def main() -> None:
         encoding, second = run(EncodesEachTime, plan, Store(folder), progress)
         nothing, third = run(Features, plan, None, progress)
     same = json.dumps(first) == json.dumps(second) == json.dumps(third)
-    title = f"{len(METHODS)} methods, {len(plan.protocols)} protocols, {options.samples} samples a domain"
+    size = f"{len(METHODS)} methods, {len(plan.protocols)} protocols"
+    title = f"{size}, {options.samples} samples a domain"
     table = Table(title=title)
     for column in ("way", "seconds", "times as long"):
         table.add_column(column, justify="left" if column == "way" else "right")
