@@ -14,6 +14,7 @@ from dasp.core.seeding import batch_seed
 from dasp.core.types import Diagnosis, Inputs, Outcome, Prediction, Step, Tokens, Trainable
 from dasp.methods import state as saved
 from dasp.methods.base import Method, Predict, build_method
+from dasp.methods.finite import finite_rows, spoilt
 from dasp.methods.owners import Owners
 from dasp.methods.state import Memory, Snapshot
 
@@ -86,7 +87,7 @@ class Adaptation:
     def __call__(self, inputs: Inputs) -> Outcome:
         """Infer and adapt on raw inputs {name: (B, ...)}; also inside `torch.no_grad()`."""
         inputs = self._checked(inputs, "inputs")
-        finite = _finite_rows(inputs)
+        finite = finite_rows(inputs)
         if not finite.all():
             return self._infer_only_finite(inputs, finite)
         return self._run(self._prepare(inputs))
@@ -100,7 +101,7 @@ class Adaptation:
                 f"{type(self.method).__name__} tunes the encoder: call it with raw inputs."
             )
         tokens = self._checked(tokens, "tokens")
-        finite = _finite_rows(tokens)
+        finite = finite_rows(tokens)
         if not finite.all():
             return self._infer_only_finite(tokens, finite, encoded=True)
         return self._run(tokens)
@@ -196,7 +197,7 @@ class Adaptation:
             rows = {name: value[finite] for name, value in batch.items()}
             prediction = self._infer(rows if encoded else self._prepare(rows))
             logits[finite], diagnosis = prediction.logits, prediction.diagnosis
-        return Outcome(logits, diagnosis, rejected=_spoilt(batch, finite))
+        return Outcome(logits, diagnosis, rejected=spoilt(batch, finite))
 
     def _prepare(self, inputs: Inputs) -> Tokens:
         if self.method.tunes_encoder:
@@ -255,20 +256,6 @@ def adapt(
     """
     built = build_method(method, model, seed, **hyper)
     return Adaptation(built, lr=lr, steps=steps, predict=predict, autocast=autocast)
-
-
-def _finite_rows(batch: Inputs) -> Tensor:
-    """Tell for each sample whether all its values are finite: (B,) bool."""
-    rows = [torch.isfinite(value).flatten(1).all(dim=1) for value in batch.values()]
-    return torch.stack(rows).all(dim=0)
-
-
-def _spoilt(batch: Inputs, finite: Tensor) -> str:
-    """Say which samples of which modalities hold NaN or Inf."""
-    names = [name for name, value in batch.items() if not torch.isfinite(value).all()]
-    rows = (~finite).nonzero().flatten().tolist()
-    shown = ", ".join(map(str, rows[:8])) + (", …" if len(rows) > 8 else "")
-    return f"NaN or Inf in {' and '.join(names)}, {len(rows)} of {len(finite)} samples: {shown}"
 
 
 def _outcome(
