@@ -18,6 +18,7 @@ from dasp.bench.tuning import tune as tune_plan
 from dasp.core.errors import OptionError
 from dasp.data.parallel import cores
 from dasp.report.console import print_summary
+from dasp.report.export import export_tables
 from dasp.report.html import write_report
 
 PlanName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
@@ -82,7 +83,7 @@ def bench(
         samples: of each domain.
         batch_size: samples a batch.
         on_bad: whether a clip that cannot be read is an error, or is left out and listed.
-        results: folder of result files and of report.html.
+        results: folder of result files, report.html and tables/ (CSV, Markdown, LaTeX).
         store: folder of encoded data; may be removed at any time.
         store_gib: size the store may reach; what was used longest ago goes first.
         workers: processes, one thread each; by default one a core.
@@ -122,6 +123,7 @@ def bench(
     found = [read_result(path) for path in paths]
     command = shlex.join(["dasp", *sys.argv[1:]])
     page = write_report(found, results / "report.html", command=command)
+    export_tables(found, results / "tables")
     print_summary(found, console, page)
     return 0
 

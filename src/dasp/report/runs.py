@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dasp.bench.results import FORMAT
 from dasp.core.errors import InputError
 
-FORMAT = "dasp-result-1"
 CLEAN = "clean"
 ROUNDING = 0.011  # of an accuracy written with two decimals
 
