@@ -10,6 +10,7 @@ import numpy as np
 
 from dasp.core.errors import DataError
 from dasp.core.files import atomic_path
+from dasp.data.causes import cause
 from dasp.data.dataset import ClipDataset
 from dasp.data.manifest import Manifest
 from dasp.data.media import pcm16
@@ -82,7 +83,7 @@ def read_checksums(path: Path) -> dict[str, str]:
     try:
         theirs: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"cannot read the checksums {path}: {error}.") from error
+        raise DataError(f"cannot read the checksums {path}: {cause(error)}.") from error
     if not isinstance(theirs, dict):
         raise DataError(f"{path} holds no checksums: make them with 'dasp data checksum --save'.")
     return theirs
