@@ -141,7 +141,9 @@ def decode_sound(path: str | Path) -> NDArray[np.int16]:
                     break
             chunks += [part.to_ndarray()[0] for part in resampler.resample(None)]
     except (av.FFmpegError, OSError) as error:
-        raise DataError(f"cannot read the sound of {path}: {cause(error)}; fetch it again.") from error
+        raise DataError(
+            f"cannot read the sound of {path}: {cause(error)}; fetch it again."
+        ) from error
     samples = np.concatenate(chunks)[:wanted] if chunks else np.zeros(0, np.int16)
     if len(samples) < max(SHORTEST, (length - MISSING_TAIL) * SAMPLE_RATE):
         raise DataError(

@@ -76,14 +76,14 @@ def prepare_tree(
     for folder in ("audio", "video"):
         remove_leftovers(base / folder)
     outcomes = _collect(with_bar(results, len(sources), "prepare", show), sources, base, stamps)
-    good = [s for s, (state, _) in zip(sources, outcomes, strict=True) if state != "failed"]
+    good = [s for s, o in zip(sources, outcomes, strict=True) if o.state != "failed"]
     write_labels(base / "labels.csv", classes)
     write_list(base / f"{split}.json", [_entry(s) for s in good])
-    states = Counter(state for state, _ in outcomes)
+    states = Counter(outcome.state for outcome in outcomes)
     failed = [
-        (str(s.path or s.id), reason)
-        for s, (state, reason) in zip(sources, outcomes, strict=True)
-        if state == "failed"
+        (str(s.path or s.id), o.reason)
+        for s, o in zip(sources, outcomes, strict=True)
+        if o.state == "failed"
     ]
     made = states["made"] + states["remade"]
     unused = () if refer else _outside(source)
@@ -92,13 +92,13 @@ def prepare_tree(
 
 def _collect(
     results: Iterable["_Outcome"], sources: list[Source], root: Path, stamps: dict[str, Stamp]
-) -> list[tuple[str, str]]:
+) -> list["_Outcome"]:
     """Wait for all clips; record the videos they come from, also when this is interrupted."""
-    outcomes: list[tuple[str, str]] = []
+    outcomes = []
     known = dict(stamps)
     try:
         for source, outcome in zip(sources, results, strict=True):
-            outcomes.append((outcome.state, outcome.reason))
+            outcomes.append(outcome)
             if outcome.stamp is not None:
                 known[source.id] = outcome.stamp
     finally:
