@@ -59,13 +59,16 @@ def premade(
     return replace(manifest, clips=tuple(moved(clip) for clip in manifest.clips))
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: Path, name: str = "") -> None:
     """Make `folder` if it is not there, or say why nothing can be written to it: before the work.
 
-    A file is really made in it (and goes at once), as permissions do not tell everything.
+    With `name`, the file of that name may be there, but not a folder. Permissions do not tell
+    everything, so a file is really made, and goes at once.
     """
     if folder.exists() and not folder.is_dir():
         raise DataError(f"cannot write to {folder}: it is no folder; choose another place.")
+    if name and (folder / name).is_dir():
+        raise DataError(f"cannot write {folder / name}: it is a folder; give a file name.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

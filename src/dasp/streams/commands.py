@@ -131,7 +131,7 @@ def data_checksum(
     manifest = data.manifest()
     theirs = read_checksums(against) if against is not None else None
     if save is not None:
-        check_writable(save.parent)
+        check_writable(save.parent, save.name)
     hashes = {"list": manifest.digest[:16]} | checksums(
         manifest,
         domains.domains(),
