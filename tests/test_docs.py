@@ -10,6 +10,13 @@ def python_blocks(name):
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
 
+def test_the_page_on_own_models():
+    names = {}
+    for block in python_blocks("docs/own_model.md"):
+        exec(block, names)
+    assert names["out"].logits.shape == (64, 5)
+
+
 def test_the_page_on_adding_a_method():
     names = {}
     for block in python_blocks("docs/add_a_method.md"):

@@ -5,6 +5,7 @@ from dasp.bench.checks import check_method
 from dasp.core.contract import check_model
 from dasp.core.errors import DaspError
 from dasp.core.types import Attention, Diagnosis, Fused, Outcome, Prediction, Step
+from dasp.core.version import __version__
 from dasp.methods import METHODS, Adaptation, Method, adapt
 from dasp.models import load_model
 
@@ -19,6 +20,7 @@ __all__ = [
     "Outcome",
     "Prediction",
     "Step",
+    "__version__",
     "adapt",
     "check_method",
     "check_model",

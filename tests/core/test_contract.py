@@ -75,7 +75,9 @@ def test_attention_maps_are_asked_for_by_name():
         def fusion_qkv(self):
             return [self.head.weight]
 
-    with pytest.raises(ContractError, match=r"HasAttentionMaps.*fuse_with_attention"):
+    with pytest.raises(
+        ContractError, match=r"cannot adapt Hidden, which has no fuse_with_attention\(\)"
+    ):
         dasp.adapt(Hidden(), "pta")
 
 
@@ -115,6 +117,23 @@ def test_check_model_sees_wrong_tokens(batches):
 
     with pytest.raises(ContractError, match="encode"):
         check_model(Flat(), batches[0])
+
+
+def test_a_failing_encoder_is_named_with_its_input(batches):
+    class Picky(PlainFusion):
+        def encode(self, inputs):
+            return {name: value @ torch.zeros(12, 8) for name, value in inputs.items()}
+
+    tta = dasp.adapt(Picky(), "source")
+    with pytest.raises(InputError, match=r"'audio' \(16, 4, 5\) torch.float32.*RuntimeError"):
+        tta({**batches[0], "audio": batches[0]["audio"][..., :5]})
+
+
+def test_a_wrong_width_is_the_encoders_fault(batches):
+    model = PlainFusion()
+    model.embed_dim = 9
+    with pytest.raises(ContractError, match=r"encode\(\) gave \(16, 4, 8\)"):
+        dasp.adapt(model, "dasp")(batches[0])
 
 
 BAD = {

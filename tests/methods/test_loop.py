@@ -145,7 +145,7 @@ def test_a_spoilt_sample_costs_only_itself(name, value, batches):
         spoilt = {key: tensor.clone() for key, tensor in batch.items()}
         spoilt["video"][3, 0, 0] = value
         outcome = tta(spoilt)
-        assert outcome.rejected == "NaN or Inf in 1 of 16 samples: rows [3]"
+        assert outcome.rejected == "NaN or Inf in video, 1 of 16 samples: 3"
         assert outcome.logits[3].isnan().all()
         healthy = [row for row in range(16) if row != 3]
         with twin.frozen():
@@ -170,7 +170,7 @@ def test_tokens_are_checked_and_only_for_methods_that_take_them(batches):
         tta.on_tokens({name: value[..., :4] for name, value in tokens.items()})
     spoilt = {name: value.clone() for name, value in tokens.items()}
     spoilt["audio"][0] = torch.nan
-    assert "rows [0]" in tta.on_tokens(spoilt).rejected
+    assert "audio, 1 of 16 samples: 0" in tta.on_tokens(spoilt).rejected
     with pytest.raises(ContractError, match="Tent tunes the encoder"):
         learning("tent").on_tokens(tokens)
 
@@ -225,6 +225,10 @@ def test_the_report_of_what_is_trainable():
         ({"predict": "during"}, "predict is"),
         ({"seed": -1}, "seed must be"),
         ({"detla": 0.1}, "did you mean 'delta'"),
+        ({"lr": "1e-4"}, "lr must be"),
+        ({"autocast": torch.bfloat16}, "autocast is True"),
+        ({"stable_rank": 1.5}, "stable_rank must be a whole number"),
+        ({"delta": "x"}, "delta must be a number"),
     ],
 )
 def test_impossible_options(options, message):
@@ -284,6 +288,26 @@ def test_a_parameter_from_nowhere_is_refused():
 
     with pytest.raises(ContractError, match="neither the model's nor the method's"):
         dasp.adapt(Toy(), Stray)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", LEARNING)
+def test_it_adapts_inside_an_inference_script(name, mode, batches):
+    twin, tta = learning(name), learning(name)
+    with mode():
+        inputs = {key: value + 0 for key, value in batches[0].items()}
+        assert dasp.adapt(Toy(seed=1), "source")(inputs).logits.shape == (16, 8)
+        outcome = tta(inputs)
+        tta.reset()
+    assert torch.equal(outcome.logits, twin(batches[0]).logits)
+    assert outcome.updated
+
+
+def test_what_is_shown_is_short(batches):
+    tta = learning("dasp")
+    outcome = tta(batches[1])
+    assert repr(tta) == "<Dasp on Toy, 1 batches seen, lr 0.01>"
+    assert "tensor" not in repr(outcome)
 
 
 def test_fit_is_refused_where_nothing_is_learnt_from_source():

@@ -100,6 +100,11 @@ def test_a_wrapped_state_dict(tmp_path):
     assert torch.equal(again.norm.weight, model.norm.weight)
 
 
+def test_unknown_size():
+    with pytest.raises(OptionError, match="did you mean 'features'"):
+        dasp.load_model("toy", feature=3)
+
+
 def test_unknown_model():
     with pytest.raises(OptionError, match="did you mean 'cav_mae'"):
         dasp.load_model("cavmae")

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dasp.bench.features import Features, Part
 from dasp.bench.results import Cell
 from dasp.core.seeding import numpy_generator
 from dasp.core.types import Batch, Outcome
+from dasp.core.version import __version__
 from dasp.methods import Adaptation, Method, adapt
 from dasp.streams.protocols import Visit, visits
 
@@ -134,7 +134,7 @@ def _measured(seconds: dict[str, float], samples: int) -> dict[str, Any]:
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
         "versions": {
-            "dasp": version("dasp-tta"),
+            "dasp": __version__,
             "torch": torch.__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),

@@ -4,7 +4,6 @@ import hashlib
 import importlib.util
 import inspect
 import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from dasp.core.contract import check_parts
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.methods import METHODS, Method
 from dasp.models import load_model
-
-PRETRAINED = Path(str(files("dasp.models.pretrained")))
+from dasp.models.pretrained import pretrained_path
 
 
 def find_method(reference: str) -> type[Method]:
@@ -40,13 +38,8 @@ def find_model(reference: str) -> nn.Module:
             raise ContractError(f"{reference}() must return a torch module.")
         check_parts(model)
         return model.eval()
-    shipped = PRETRAINED / f"{reference}.safetensors"
-    if shipped.exists():
-        return load_model("cav_mae", weights=shipped)
-    if not Path(reference).suffix:
-        known = [path.stem for path in PRETRAINED.glob("*.safetensors")]
-        raise OptionError(unknown_name("model", reference, known))
-    return load_model("cav_mae", weights=reference)
+    shipped = not Path(reference).suffix
+    return load_model("cav_mae", weights=pretrained_path(reference) if shipped else reference)
 
 
 def model_name(reference: str) -> str:

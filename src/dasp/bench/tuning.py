@@ -1,8 +1,8 @@
 """Choose each method's learning rate (and EATA's margin) by one rule, on validation data.
 
 The rule: of the grid below, the setting with the highest accuracy on the *validation* split of
-the built-in set, drawn with other seeds and damaged by other draws than any test stream,
-averaged over the given models. It uses validation labels; no test sample takes part. Every method gets the
+the built-in set, drawn with other seeds and damaged by other draws than any test stream, averaged
+over the given models. It uses validation labels; no test sample takes part. Every method gets the
 same learning rates.
 """
 

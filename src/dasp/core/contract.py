@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from dasp.core.errors import ContractError, InputError, unknown_name
+from dasp.core.errors import ContractError, DaspError, InputError, unknown_name
 from dasp.core.types import Fused, Inputs, Tokens
 
 
@@ -32,7 +32,7 @@ class MultiModalModel(Protocol):
 
 @runtime_checkable
 class HasFusionQkv(Protocol):
-    """The fusion is attention whose query, key and value maps can be trained."""
+    """fusion_qkv() must return the query, key and value parameters of the fusion's attention."""
 
     def fusion_qkv(self) -> list[nn.Parameter]:
         """Return weights and biases of the query, key and value maps of the fusion."""
@@ -40,7 +40,7 @@ class HasFusionQkv(Protocol):
 
 @runtime_checkable
 class HasAttentionMaps(Protocol):
-    """The fusion can show its attention."""
+    """fuse_with_attention() must fuse as fuse() does and fill in `attention`."""
 
     def fuse_with_attention(self, tokens: Tokens) -> Fused:
         """Fuse as `fuse` does, with `attention` filled in, differentiable."""
@@ -75,8 +75,8 @@ def check_need(model: nn.Module, need: type, method: str) -> None:
         wanted = [name for name in vars(need) if not name.startswith("_")]
         reason = (need.__doc__ or "").strip().splitlines()[0]
         raise ContractError(
-            f"{method} needs {need.__name__}: {reason} "
-            f"{type(model).__name__} has no {', '.join(f'{name}()' for name in wanted)}."
+            f"{method} cannot adapt {type(model).__name__}, which has no "
+            f"{', '.join(f'{name}()' for name in wanted)}: {reason} See docs/own_model.md."
         )
 
 
@@ -152,23 +152,35 @@ def check_model(model: nn.Module, inputs: Inputs) -> None:
     """
     check_parts(model)
     assert isinstance(model, MultiModalModel)
-    batch = check_batch(inputs, model)
-    tokens = model.encode(inputs)
-    for name in model.modalities:
-        shape = tuple(tokens[name].shape) if name in tokens else None
-        if shape is None or len(shape) != 3 or (shape[0], shape[2]) != (batch, model.embed_dim):
-            raise ContractError(
-                f"encode() gave {shape} for '{name}', expected ({batch}, N, {model.embed_dim})."
-            )
-    for size in range(1, len(model.modalities) + 1):
+    check_batch(inputs, model)
+    tokens = encode_checked(model, inputs)
+    for size in range(len(model.modalities), 0, -1):
         for subset in combinations(model.modalities, size):
             part = {name: tokens[name] for name in subset}
-            alone = model.encode({name: inputs[name] for name in subset})
-            if set(alone) != set(subset):
-                raise ContractError(f"encode() of {subset} gave tokens for {tuple(alone)}.")
+            encode_checked(model, {name: inputs[name] for name in subset})
             fused = fuse_checked(model, part)
             if not torch.isfinite(fused.logits).all():
                 raise ContractError(f"fuse() of {subset} gave logits that are not finite.")
+
+
+def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
+    """Run the encoders; if one fails, say on which input; refuse tokens of another shape."""
+    try:
+        tokens = model.encode(inputs)
+    except (DaspError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        shapes = ", ".join(f"'{n}' {tuple(v.shape)} {v.dtype}" for n, v in inputs.items())
+        raise InputError(f"encode() failed on {shapes}: {type(error).__name__}: {error}") from error
+    if set(tokens) != set(inputs):
+        raise ContractError(f"encode() of {tuple(inputs)} gave tokens for {tuple(tokens)}.")
+    for name, value in tokens.items():
+        batch, shape = inputs[name].shape[0], tuple(value.shape)
+        if len(shape) != 3 or (shape[0], shape[2]) != (batch, model.embed_dim):
+            raise ContractError(
+                f"encode() gave {shape} for '{name}', expected ({batch}, N, {model.embed_dim})."
+            )
+    return tokens
 
 
 def fuse_checked(model: MultiModalModel, tokens: Tokens, attention: bool = False) -> Fused:

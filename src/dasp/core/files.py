@@ -14,6 +14,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     A crash, a full disk or a kill leaves the old file (or none), never half of a new one.
     """
     target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder: give the path of a file.")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(
         dir=target.parent, prefix=f".{target.stem}.", suffix=f".part{target.suffix}"

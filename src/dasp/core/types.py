@@ -77,7 +77,7 @@ class Step:
 class Outcome:
     """What one call gives back."""
 
-    logits: Tensor  # (B, C), float32, detached
+    logits: Tensor = field(repr=False)  # (B, C), float32, detached
     diagnosis: Diagnosis | None = None
     updated: bool = False
     loss: float | None = None

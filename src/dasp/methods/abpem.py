@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from dasp.core.contract import HasAttentionMaps, HasFusionQkv
 from dasp.core.types import Attention, Step, Tokens
-from dasp.methods.base import METHODS, Method, positive
+from dasp.methods.base import METHODS, Method, whole
 from dasp.methods.losses import entropy_of_mean
 
 
@@ -57,7 +57,7 @@ class Abpem(Method):
 
     def __init__(self, model: nn.Module, *, top: int = 8, seed: int = 0) -> None:
         super().__init__(model, seed=seed)
-        positive(top=top)
+        whole(top=top)
         self.top = top
 
     def trainable(self) -> Iterable[nn.Parameter]:

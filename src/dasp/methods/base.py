@@ -13,7 +13,13 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from dasp.core.contract import MultiModalModel, check_need, check_parts, fuse_checked
+from dasp.core.contract import (
+    MultiModalModel,
+    check_need,
+    check_parts,
+    encode_checked,
+    fuse_checked,
+)
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
@@ -98,7 +104,11 @@ class Method(nn.Module, ABC):
 
     def forward(self, batch: Tokens) -> Fused:
         """Run the model on a batch as `step` receives it."""
-        return self.fuse(self.model.encode(batch) if self.tunes_encoder else batch)
+        return self.fuse(self.encode(batch) if self.tunes_encoder else batch)
+
+    def encode(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Run the encoders, checked against the contract."""
+        return encode_checked(self.model, inputs)
 
     def fuse(self, tokens: Tokens, attention: bool = False) -> Fused:
         """Run the fusion on any subset of the modalities, checked against the contract.
@@ -167,12 +177,19 @@ def build_method(method: str | type[Method], model: nn.Module, seed: int, **hype
 def positive(**values: float) -> None:
     """Refuse hyper-parameters that are not above zero, by name."""
     for name, value in values.items():
-        if not value > 0:
-            raise OptionError(f"{name} must be above 0, not {value}.")
+        if not (isinstance(value, int | float) and value > 0):
+            raise OptionError(f"{name} must be a number above 0, not {value!r}.")
+
+
+def whole(**values: int) -> None:
+    """Refuse hyper-parameters that are not whole numbers from 1, by name."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise OptionError(f"{name} must be a whole number from 1, not {value!r}.")
 
 
 def not_negative(**values: float) -> None:
     """Refuse hyper-parameters below zero, by name."""
     for name, value in values.items():
-        if not value >= 0:
-            raise OptionError(f"{name} must be 0 or more, not {value}.")
+        if not (isinstance(value, int | float) and value >= 0):
+            raise OptionError(f"{name} must be a number from 0, not {value!r}.")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dasp.core.errors import OptionError
 from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
 from dasp.methods.adapters import AdapterPair
-from dasp.methods.base import METHODS, Method, not_negative, positive
+from dasp.methods.base import METHODS, Method, not_negative, whole
 from dasp.methods.losses import entropy, kl_divergence
 from dasp.methods.redundancy import diagnose, paper_redundancy, released_redundancy
 
@@ -54,7 +54,7 @@ class Dasp(Method):
         super().__init__(model, seed=seed)
         if variant not in ("released", "paper"):
             raise OptionError(f"variant is 'released' or 'paper', not {variant!r}.")
-        positive(stable_rank=stable_rank)
+        whole(stable_rank=stable_rank)
         not_negative(delta=delta, lambda_ent=lambda_ent, lambda_kl=lambda_kl)
         self.variant, self.stable_rank, self.delta = variant, stable_rank, delta
         self.lambda_ent, self.lambda_kl = lambda_ent, lambda_kl

@@ -1,7 +1,7 @@
 """EATA: entropy on reliable, non-redundant samples; optionally a Fisher penalty against drift."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -86,6 +86,8 @@ class Eata(Method):
 
     def fit(self, source: Iterable[Inputs]) -> None:
         """Estimate the Fisher information from clean source batches."""
+        if isinstance(source, Mapping):
+            raise InputError("fit() takes batches: put a single one in a list, fit([batch]).")
         parameters = self.layer_norms()
         total, count = torch.zeros_like(self._flat()), 0
         for batch in source:

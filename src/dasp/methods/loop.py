@@ -51,6 +51,10 @@ class Adaptation:
         self.memory = Memory(method, self.lr)
         self._source: Snapshot | None = None
 
+    def __repr__(self) -> str:
+        method, model = type(self.method).__name__, type(self.model).__name__
+        return f"<{method} on {model}, {self.memory.batch_index} batches seen, lr {self.lr:g}>"
+
     @property
     def source(self) -> Snapshot:
         """The state that `reset` returns to: the one before the first batch.
@@ -77,21 +81,25 @@ class Adaptation:
         """What is trained, of how much; printing it gives a report."""
         return self.memory.report()
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def __call__(self, inputs: Inputs) -> Outcome:
-        """Infer and adapt on raw inputs {name: (B, ...)}."""
-        self._check(inputs, "inputs")
+        """Infer and adapt on raw inputs {name: (B, ...)}; also inside `torch.no_grad()`."""
+        inputs = self._checked(inputs, "inputs")
         finite = _finite_rows(inputs)
         if not finite.all():
             return self._infer_only_finite(inputs, finite)
         return self._run(self._prepare(inputs))
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def on_tokens(self, tokens: Tokens) -> Outcome:
         """Infer and adapt on tokens {name: (B, N, D)} already encoded by this model."""
         if self.method.tunes_encoder:
             raise ContractError(
                 f"{type(self.method).__name__} tunes the encoder: call it with raw inputs."
             )
-        self._check(tokens, "tokens")
+        tokens = self._checked(tokens, "tokens")
         finite = _finite_rows(tokens)
         if not finite.all():
             return self._infer_only_finite(tokens, finite, encoded=True)
@@ -127,7 +135,10 @@ class Adaptation:
         saved.save(path, self.memory, self.source)
 
     def load(self, path: str | Path) -> None:
-        """Read a state saved from the same model and method; refuse any other, changing nothing."""
+        """Read a state saved from the same model, method and hyper-parameters.
+
+        Any other is refused and changes nothing. lr, steps and predict are not part of a state.
+        """
         _OWNERS.check(self)
         self.memory.restore(saved.load(path, self.memory, self.source))
 
@@ -185,20 +196,20 @@ class Adaptation:
             rows = {name: value[finite] for name, value in batch.items()}
             prediction = self._infer(rows if encoded else self._prepare(rows))
             logits[finite], diagnosis = prediction.logits, prediction.diagnosis
-        bad = (~finite).nonzero().flatten().tolist()
-        reason = f"NaN or Inf in {len(bad)} of {len(finite)} samples: rows {bad[:8]}"
-        return Outcome(logits, diagnosis, rejected=reason)
+        return Outcome(logits, diagnosis, rejected=_spoilt(batch, finite))
 
     def _prepare(self, inputs: Inputs) -> Tokens:
         if self.method.tunes_encoder:
             return inputs
         with torch.no_grad(), self._precision():
-            return self.method.model.encode(inputs)
+            return self.method.encode(inputs)
 
-    def _check(self, batch: Inputs, kind: str) -> None:
+    def _checked(self, batch: Inputs, kind: str) -> Inputs:
         _OWNERS.check(self)
         check_batch(batch, self.method.model, kind)
         check_placement(batch, self.model)
+        # A tensor made in inference mode cannot take part in learning; its copy can.
+        return {name: v.clone() if v.is_inference() else v for name, v in batch.items()}
 
     def _precision(self) -> torch.autocast:
         device = next(self.model.parameters()).device.type
@@ -209,10 +220,13 @@ class Adaptation:
             raise OptionError(f"steps must be a whole number from 1, not {self.steps!r}.")
         if self.predict not in ("before", "after"):
             raise OptionError(f"predict is 'before' or 'after' the update, not {self.predict!r}.")
-        if not 0 < self.lr < float("inf"):
+        if not isinstance(self.autocast, bool):
+            raise OptionError(f"autocast is True (bfloat16) or False, not {self.autocast!r}.")
+        if not (isinstance(self.lr, int | float) and 0 < self.lr < float("inf")):
             raise OptionError(f"lr must be above 0 and finite, not {self.lr!r}.")
 
 
+@torch.inference_mode(False)
 def adapt(
     model: nn.Module,
     method: str | type[Method] = "dasp",
@@ -247,6 +261,14 @@ def _finite_rows(batch: Inputs) -> Tensor:
     """Tell for each sample whether all its values are finite: (B,) bool."""
     rows = [torch.isfinite(value).flatten(1).all(dim=1) for value in batch.values()]
     return torch.stack(rows).all(dim=0)
+
+
+def _spoilt(batch: Inputs, finite: Tensor) -> str:
+    """Say which samples of which modalities hold NaN or Inf."""
+    names = [name for name, value in batch.items() if not torch.isfinite(value).all()]
+    rows = (~finite).nonzero().flatten().tolist()
+    shown = ", ".join(map(str, rows[:8])) + (", …" if len(rows) > 8 else "")
+    return f"NaN or Inf in {' and '.join(names)}, {len(rows)} of {len(finite)} samples: {shown}"
 
 
 def _outcome(

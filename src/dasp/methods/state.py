@@ -158,12 +158,22 @@ def load(path: str | Path, memory: Memory, source: Snapshot) -> Snapshot:
     }
     for key, value in expected.items():
         if metadata.get(key) != value:
+            difference = _difference(metadata.get(key, ""), value)
             raise StateError(
-                f"{path} was saved with another {key}: {metadata.get(key)}, here {value}. "
-                "Load it into an adaptation built the same way on the same source weights."
+                f"{path} was saved with another {key}: {difference}. Load it into an adaptation "
+                "with the same method, hyper-parameters and source weights."
             )
     _check_tensors(path, tensors, memory)
     return Snapshot(tensors, int(metadata["batch_index"]))
+
+
+def _difference(saved: str, here: str) -> str:
+    """Say how two settings differ: by option where they are maps, shortened where they are long."""
+    if saved.startswith("{"):
+        then, now = json.loads(saved), json.loads(here)
+        names = sorted(n for n in then.keys() | now.keys() if then.get(n) != now.get(n))
+        return ", ".join(f"{name} {then.get(name)}, here {now.get(name)}" for name in names)
+    return f"{saved[:12]}, here {here[:12]}"
 
 
 def _check_tensors(path: Path, tensors: dict[str, Tensor], memory: Memory) -> None:

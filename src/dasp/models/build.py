@@ -1,12 +1,13 @@
 """Models by name."""
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from dasp.core.errors import OptionError
+from dasp.core.errors import OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.models.cav_mae import CavMae
 from dasp.models.toy import Toy
@@ -26,6 +27,10 @@ def load_model(
     from the shapes of its tensors. The model comes back in evaluation mode.
     """
     build = MODELS[name]
+    known = inspect.signature(build).parameters
+    for size in sizes:
+        if size not in known:
+            raise OptionError(unknown_name(f"size of {name}", size, known))
     if weights is None:
         return build(**sizes).eval()
     state, stored = (weights, {}) if isinstance(weights, Mapping) else read_weights(weights)

@@ -1,0 +1,3 @@
+"""The version of this library, said once."""
+
+__version__ = "0.1.0"

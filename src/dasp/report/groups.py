@@ -1,0 +1,156 @@
+"""Runs that may be compared with each other, and nothing else in one table.
+
+A group holds the runs of one setting: the same data, the same number of samples, batch size and
+severity. Runs of one label and protocol in it differ by model and seed alone: replicates.
+"""
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from dasp.core.errors import InputError
+from dasp.report.runs import Result, Run, run_of
+
+METHODS = ("source", "tent", "eata", "sar", "read", "abpem", "tsa", "pta", "dasp")
+PROTOCOLS = (
+    "per_domain/video",
+    "per_domain/audio",
+    "continual/video",
+    "continual/audio",
+    "interleaved",
+)
+SOURCE = "source"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one setting."""
+
+    runs: Sequence[Run]
+    notes: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        """Return the setting in one line."""
+        run = self.runs[0]
+        data = dict(run.data)
+        words = [str(data.pop("name", "data"))]
+        words += [str(data.pop("split"))] if "split" in data else []
+        words += [f"{data.pop('samples')} samples a domain"] if "samples" in data else []
+        words += [f"{name} {text(value)}" for name, value in data.items()]
+        words += [f"batch {run.batch_size}"]
+        words += [f"severity {run.severity}"] if run.severity is not None else []
+        return ", ".join(words)
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Return the labels, the known methods first, then the others as they appear."""
+        first: dict[str, tuple[int, int]] = {}
+        for place, run in enumerate(self.runs):
+            name = run.label.split(" (")[0]
+            rank = METHODS.index(name) if name in METHODS else len(METHODS)
+            first.setdefault(run.label, (rank, place))
+        return sorted(first, key=lambda label: first[label])
+
+    @cached_property
+    def protocols(self) -> list[str]:
+        """Return the protocols that are present, in the order of the main table."""
+        present = dict.fromkeys(run.protocol for run in self.runs)
+        known = [name for name in PROTOCOLS if name in present]
+        return known + [name for name in present if name not in PROTOCOLS]
+
+    @cached_property
+    def source_label(self) -> str | None:
+        """Return the label that gains are counted from, None if Source was not run."""
+        labels = {run.label for run in self.runs if run.method == SOURCE}
+        return next((label for label in self.labels if label in labels), None)
+
+    @cached_property
+    def _index(self) -> Mapping[tuple[str, str], list[Run]]:
+        index: dict[tuple[str, str], list[Run]] = {}
+        for run in sorted(self.runs, key=lambda run: run.replicate):
+            index.setdefault((run.label, run.protocol), []).append(run)
+        return index
+
+    def of(self, label: str, protocol: str) -> list[Run]:
+        """Return the replicates of one label and protocol, ordered by model and seed."""
+        return self._index.get((label, protocol), [])
+
+
+def mean_std(values: Iterable[float]) -> tuple[float | None, float | None]:
+    """Return the mean and the sample standard deviation; None where there is none.
+
+    >>> mean_std([1.0, 3.0])
+    (2.0, 1.4142135623730951)
+    >>> mean_std([1.0])
+    (1.0, None)
+    """
+    numbers = list(values)
+    if not numbers:
+        return None, None
+    return statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None
+
+
+def text(value: Any) -> str:
+    """Return an option's value as short text."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def group_results(results: Iterable[Result]) -> list[Group]:
+    """Sort results into groups that may be compared, in order of appearance and severity."""
+    settings: dict[str, list[Run]] = {}
+    for result in results:
+        run = run_of(result)
+        setting = [run.data, run.batch_size, run.severity]
+        settings.setdefault(json.dumps(setting, sort_keys=True), []).append(run)
+    if not settings:
+        raise InputError("there are no results to report. Make some with `dasp bench`.")
+    groups = [_group(runs) for runs in settings.values()]
+    return sorted(groups, key=lambda group: -(group.runs[0].severity or 0))
+
+
+def _group(runs: Sequence[Run]) -> Group:
+    """Keep one run a cell, and tell apart runs of one label whose options differ."""
+    cells: dict[str, Run] = {}
+    repeated: set[str] = set()
+    for run in runs:
+        cell = json.dumps([run.label, run.options, run.protocol, run.replicate], sort_keys=True)
+        if cell in cells:
+            repeated.add(f"{run.label}, {run.protocol}, {run.replicate_name}")
+        if cell not in cells or _finished(run) > _finished(cells[cell]):
+            cells[cell] = run
+    notes = [f"{name}: run more than once; the last one counts." for name in sorted(repeated)]
+    kept = list(cells.values())
+    for label in dict.fromkeys(run.label for run in kept):
+        kept, note = _tell_apart(kept, label)
+        notes += note
+    versions = {text(run.measured.get("versions", {})) for run in kept}
+    if len(versions) > 1:
+        notes.append("Made by different versions: " + "; ".join(sorted(versions)))
+    return Group(kept, notes)
+
+
+def _finished(run: Run) -> str:
+    return str(run.measured.get("finished", ""))
+
+
+def _tell_apart(runs: list[Run], label: str) -> tuple[list[Run], list[str]]:
+    """Put the differing options into the label where one protocol has several of them."""
+    mine = [run for run in runs if run.label == label]
+    several = any(
+        len({text(run.options) for run in mine if run.protocol == protocol}) > 1
+        for protocol in {run.protocol for run in mine}
+    )
+    if not several:
+        return runs, []
+    names = dict.fromkeys(name for run in mine for name in run.options)
+    differing = [n for n in names if len({text(run.options.get(n)) for run in mine}) > 1]
+
+    def name(run: Run) -> str:
+        return f"{label} ({', '.join(f'{n}={text(run.options.get(n))}' for n in differing)})"
+
+    renamed = [replace(run, label=name(run)) if run.label == label else run for run in runs]
+    return renamed, [f"{label} was run with several {', '.join(differing)}: shown apart."]

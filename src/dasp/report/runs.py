@@ -1,0 +1,179 @@
+"""One result file as a typed run, and the folder of them."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dasp.core.errors import InputError
+
+FORMAT = "dasp-result-1"
+CLEAN = "clean"
+ROUNDING = 0.011  # of an accuracy written with two decimals
+
+Result = Mapping[str, Any]
+"""What one result file holds, as parsed."""
+
+
+@dataclass(frozen=True)
+class DomainCount:
+    """What was counted in one domain of a stream."""
+
+    name: str  # "<modality>/<corruption>/<severity>", or "clean"
+    right: int
+    seen: int
+    first_batch: int
+    batches: int
+
+    @property
+    def damaged(self) -> str | None:
+        """Return the damaged modality, None where the data are clean."""
+        return None if self.name == CLEAN else self.name.split("/")[0]
+
+    @property
+    def short(self) -> str:
+        """Return the name of the corruption, fit for an axis."""
+        return self.name if self.name == CLEAN else self.name.split("/")[1].replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What happened batch by batch; all lists have the length of the stream."""
+
+    right: Sequence[int]
+    seen: Sequence[int]
+    updated: Sequence[bool]
+    rejected: Sequence[str | None]
+    scores: Mapping[str, Sequence[float | None]] | None
+    biased: Sequence[Sequence[str] | None] | None
+
+
+Part = TypeVar("Part", DomainCount, Batches)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method on one stream with one model and one seed."""
+
+    key: str
+    label: str
+    method: str
+    options: Mapping[str, Any]
+    protocol: str
+    severity: int | None
+    seed: int
+    model: Mapping[str, Any]
+    data: Mapping[str, Any]
+    batch_size: int
+    right: int
+    seen: int
+    domains: Sequence[DomainCount]
+    batches: Batches
+    updates: int
+    rejections: int
+    skipped: Sequence[Any]
+    measured: Mapping[str, Any]
+
+    @property
+    def accuracy(self) -> float:
+        """Return the per cent of all samples that were right."""
+        return 100 * self.right / self.seen
+
+    @property
+    def replicate(self) -> tuple[str, str, int]:
+        """Return what tells this run from the others of its kind: the model and the seed."""
+        return str(self.model["name"]), str(self.model.get("digest", "")), self.seed
+
+    @property
+    def replicate_name(self) -> str:
+        """Return the replicate for a reader."""
+        return f"{self.model['name']}, seed {self.seed}"
+
+
+def read_results(folder: str | Path) -> tuple[list[Result], list[str]]:
+    """Read every result file below `folder`; return the results and a warning a damaged file."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"{root}: no such folder. Give the folder that `dasp bench` wrote.")
+    results: list[Result] = []
+    warnings: list[str] = []
+    for path in sorted(root.rglob("*.json")):
+        if path.name.startswith("."):
+            continue  # half of a file that another process is writing
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+            run_of(result)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            warnings.append(f"{path.relative_to(root)} was left out: it is not JSON ({error}).")
+        except (InputError, OSError) as error:
+            warnings.append(f"{path.relative_to(root)} was left out: {error}")
+        else:
+            results.append(result)
+    if not results:
+        why = f" ({'; '.join(warnings)})" if warnings else ""
+        raise InputError(f"{root}: no results here{why}. Make some with `dasp bench`.")
+    return results, warnings
+
+
+def run_of(result: Result) -> Run:
+    """Return the run of one parsed result file, or say what is wrong with it."""
+    if not isinstance(result, Mapping) or result.get("format") != FORMAT:
+        raise InputError(f"it is not a result file of format {FORMAT}.")
+    try:
+        cell, counts = result["cell"], result["result"]
+        run = Run(
+            key=str(result["key"]),
+            label=str(cell["label"]),
+            method=str(cell["method"]),
+            options=dict(cell["options"]),
+            protocol=str(cell["protocol"]),
+            severity=cell["severity"],
+            seed=int(cell["seed"]),
+            model={"name": cell["model"]["name"], **cell["model"]},
+            data=dict(cell["data"]),
+            batch_size=int(cell["batch_size"]),
+            right=int(counts["right"]),
+            seen=int(counts["seen"]),
+            domains=tuple(_pick(DomainCount, domain) for domain in counts["domains"]),
+            batches=_pick(Batches, counts["batches"]),
+            updates=int(counts["updates"]),
+            rejections=int(counts["rejections"]),
+            skipped=tuple(counts["skipped"]),
+            measured=dict(result["measured"]),
+        )
+        _check(run, float(counts["accuracy"]))
+    except InputError:
+        raise
+    except KeyError as error:
+        raise InputError(f"the field {error} is missing; run this cell again.") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"its fields are not of the right kind ({error}); run it again.") from None
+    return run
+
+
+def _pick(kind: type[Part], values: Mapping[str, Any]) -> Part:
+    """Make a `kind` from its own fields; newer files may hold more."""
+    return kind(**{field.name: values[field.name] for field in fields(kind)})
+
+
+def _check(run: Run, accuracy: float) -> None:
+    """Refuse counts that contradict each other."""
+    batches = run.batches
+    lists: list[Sequence[Any]] = [batches.seen, batches.updated, batches.rejected]
+    lists += list((batches.scores or {}).values())
+    lists += [] if batches.biased is None else [batches.biased]
+    length = len(batches.right)
+    ends = [domain.first_batch + domain.batches for domain in run.domains]
+    sound = (
+        0 <= run.right <= run.seen
+        and run.seen > 0
+        and math.isclose(accuracy, run.accuracy, abs_tol=ROUNDING)
+        and sum(batches.right) == sum(domain.right for domain in run.domains) == run.right
+        and sum(batches.seen) == sum(domain.seen for domain in run.domains) == run.seen
+        and all(len(entries) == length for entries in lists)
+        and all(end <= length for end in ends)
+    )
+    if not sound:
+        raise InputError("its counts contradict each other; run this cell again.")

@@ -1,0 +1,51 @@
+"""The style sheet of the report: light and dark, wide and narrow, no outside file."""
+
+from dasp.report.svg import PALETTE
+
+
+def style_sheet() -> str:
+    """Return the CSS of a report."""
+    light = "".join(f"--s{place}:{pair[0]};" for place, pair in enumerate(PALETTE))
+    dark = "".join(f"--s{place}:{pair[1]};" for place, pair in enumerate(PALETTE))
+    return f":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{_RULES}"
+
+
+_RULES = """\
+:root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#5b6470;--line:#d5dae1;
+--tint:#f4f6f8;--good:#0a6b3d;--bad:#b3261e;--link:#1f4fa3}
+@media (prefers-color-scheme:dark){:root{--page:#14171b;--ink:#e6e9ee;--soft:#a3abb8;
+--line:#363c45;--tint:#1d2127;--good:#5fd39a;--bad:#ff8a80;--link:#7ea6ff}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1.2rem;max-width:68rem;background:var(--page);color:var(--ink);
+font:16px/1.5 system-ui,sans-serif}
+h1{font-size:1.7rem;line-height:1.2;margin:.4rem 0}
+h2{font-size:1.3rem;margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);
+padding-bottom:.3rem}
+h3{font-size:1.05rem;margin:1.6rem 0 .4rem}
+a{color:var(--link)}
+p,li,figcaption{max-width:60rem}
+figcaption,.soft{color:var(--soft);font-size:.88rem}
+code{font:.86em ui-monospace,monospace;background:var(--tint);padding:.1em .3em;
+border-radius:3px;overflow-wrap:anywhere}
+.scroll{overflow-x:auto;margin:.8rem 0}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.92rem}
+th,td{padding:.28rem .6rem;text-align:right;border-bottom:1px solid var(--line);
+white-space:nowrap;vertical-align:top}
+th[scope=row],th.text,td.text{text-align:left}
+th[scope=row]{position:sticky;left:0;background:var(--page);font-weight:600}
+td.wrap{white-space:normal;min-width:16rem}
+thead th{border-bottom:2px solid var(--line);color:var(--soft);font-weight:600}
+tbody tr:hover td,tbody tr:hover th{background:var(--tint)}
+small{color:var(--soft)}
+td.best{color:var(--good)}
+td.worse small,td.worse:not(:has(small)){color:var(--bad)}
+figure{margin:1.2rem 0}
+figure .scroll svg{display:block;width:100%;min-width:44rem;height:auto}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;font-size:.88rem;margin:.3rem 0}
+.legend span{display:inline-flex;align-items:center;gap:.4rem}
+details{border-top:1px solid var(--line);padding:.4rem 0}
+summary{cursor:pointer;overflow-wrap:anywhere}
+.warn{border-left:4px solid var(--bad);background:var(--tint);padding:.4rem .9rem;margin:1rem 0}
+@media (max-width:40rem){body{padding:.8rem}h1{font-size:1.35rem}}
+@media print{details{break-inside:avoid}}
+"""

@@ -1,0 +1,156 @@
+"""Plausible result files, made from a seed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dasp.core.seeding import numpy_generator
+
+FRAMES = ("gaussian_noise", "fog", "pixelate")
+SOUNDS = ("rain", "traffic")
+SKILL = {"source": 0.0, "tent": -0.02, "read": 0.01, "dasp": 0.04}
+OPTIONS = {
+    "source": {"predict": "before"},
+    "dasp": {"lr": 0.001, "delta": 0.05, "predict": "before"},
+}
+
+
+def domain_names(protocol, severity, frames=FRAMES, sounds=SOUNDS):
+    video = [f"video/{name}/{severity}" for name in frames]
+    audio = [f"audio/{name}/{severity}" for name in sounds]
+    if protocol.endswith("video"):
+        return video
+    if protocol.endswith("audio"):
+        return audio
+    return ["clean", *sorted(video + audio, key=lambda name: name.split("/")[1])]
+
+
+def diagnosed(draws, domains, each):
+    scores, biased = {"audio": [], "video": []}, []
+    for name in domains:
+        for _ in range(each):
+            batch = {modality: 0.2 + draws.normal(0, 0.01) for modality in scores}
+            if name != "clean":
+                batch[name.split("/")[0]] += 0.08 + draws.normal(0, 0.02)
+            lowest = min(batch.values())
+            biased.append([m for m, score in batch.items() if score - lowest > 0.05])
+            for modality, score in batch.items():
+                scores[modality].append(score)
+    return scores, biased
+
+
+def make_result(
+    label="dasp",
+    protocol="interleaved",
+    model="sounding_shapes_0",
+    seed=0,
+    severity=5,
+    samples=128,
+    batch_size=32,
+    options=None,
+    method=None,
+    domains=None,
+):
+    """Return what one result file holds."""
+    method = method or label
+    draws = numpy_generator(seed, label, protocol, model, str(severity), str(options))
+    domains = domains or domain_names(protocol, severity)
+    each = samples // batch_size
+    right, counts = [], []
+    for place, name in enumerate(domains):
+        level = 0.9 if name == "clean" else numpy_generator(0, name).uniform(0.5, 0.85)
+        batch = draws.binomial(batch_size, level + SKILL.get(method, 0.0), each).tolist()
+        right += batch
+        counts.append(
+            {
+                "name": name,
+                "right": sum(batch),
+                "seen": samples,
+                "first_batch": place * each,
+                "batches": each,
+            }
+        )
+    scores, biased = diagnosed(draws, domains, each) if method == "dasp" else (None, None)
+    seen, adapts = samples * len(domains), method != "source"
+    return {
+        "format": "dasp-result-1",
+        "key": format(int(draws.integers(2**62)), "016x"),
+        "cell": {
+            "data": {"name": "sounding_shapes", "split": "test", "samples": samples},
+            "model": {"name": model, "digest": format(len(model), "08x")},
+            "label": label,
+            "method": method,
+            "options": OPTIONS.get(method, {"lr": 0.001}) | (options or {}),
+            "protocol": protocol,
+            "severity": severity,
+            "seed": seed,
+            "batch_size": batch_size,
+        },
+        "result": {
+            "accuracy": round(100 * sum(right) / seen, 2),
+            "right": sum(right),
+            "seen": seen,
+            "domains": counts,
+            "batches": {
+                "right": right,
+                "seen": [batch_size] * len(right),
+                "updated": [adapts] * len(right),
+                "rejected": [None] * len(right),
+                "scores": scores,
+                "biased": biased,
+            },
+            "updates": len(right) if adapts else 0,
+            "rejections": 0,
+            "skipped": [],
+        },
+        "measured": {
+            "seconds": {"load": 1.0, "adapt": 0.02 * len(right) * (3 if adapts else 1)},
+            "peak_mib": 512.0,
+            "samples_per_second": 900.0,
+            "finished": f"2026-01-0{1 + seed}T10:00:00+00:00",
+            "machine": {"cores": 2, "processor": "x86_64"},
+            "versions": {"dasp": "0.1.0", "torch": "2.13.0"},
+        },
+    }
+
+
+def make_grid(labels, protocols, models, **settings):
+    return [
+        make_result(label, protocol, model, **settings)
+        for label in labels
+        for protocol in protocols
+        for model in models
+    ]
+
+
+def save(results, folder):
+    """Write each result to a file of its own."""
+    for result in results:
+        path = Path(folder) / f"{result['key']}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result))
+
+
+@pytest.fixture
+def make():
+    return make_result
+
+
+@pytest.fixture
+def save_results():
+    return save
+
+
+@pytest.fixture(scope="session")
+def results():
+    """Four methods, all protocols, two source models."""
+    protocols = (
+        "per_domain/video",
+        "per_domain/audio",
+        "continual/video",
+        "continual/audio",
+        "interleaved",
+    )
+    models = ("sounding_shapes_0", "sounding_shapes_1")
+    return make_grid(("dasp", "tent", "source", "read"), protocols, models)
