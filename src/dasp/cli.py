@@ -7,7 +7,6 @@ while they load (torch takes seconds) is as quiet as a later one.
 import signal
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import tyro
@@ -64,9 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     from dasp.core.errors import DaspError
+    from dasp.core.version import __version__
 
     if words == ["--version"]:
-        print(f"dasp {_version()}")
+        print(f"dasp {__version__}")
         return 0
     name, about, chosen = "dasp", ABOUT, _commands()
     if words[:1] == ["data"]:
@@ -100,13 +100,6 @@ def _data_commands() -> Commands:
     from dasp.streams import commands
 
     return {"check": commands.data_check, "checksum": commands.data_checksum}
-
-
-def _version() -> str:
-    try:
-        return version("dasp-tta")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def _error(message: str) -> int:
