@@ -69,7 +69,7 @@ def prepare_tree(
         raise DataError(f"no folder {source}: give the folder of the videos.")
     classes, sources = _by_list(source, refer, labels) if refer else _by_folder(source)
     if base.resolve().is_relative_to(Path(source).resolve()):
-        raise DataError(f"{root} lies in {source}, among the videos: choose a root outside of it.")
+        raise DataError(f"{root} would lie among the videos of {source}: choose a root outside.")
     stamps = read_stamps(base)
     results = run_jobs(partial(_make_clip, base, stamps), sources, workers)
     check_writable(base)

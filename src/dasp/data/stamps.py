@@ -40,4 +40,4 @@ def read_stamps(root: Path) -> dict[str, Stamp]:
 def write_stamps(root: Path, stamps: Mapping[str, Stamp]) -> None:
     """Write the record of all clips below `root`."""
     with atomic_path(root / RECORD) as part:
-        part.write_text(json.dumps(dict(sorted(stamps.items())), indent=0), encoding="utf-8")
+        part.write_text(json.dumps(dict(sorted(stamps.items()))), encoding="utf-8")
