@@ -1,15 +1,19 @@
-# Two commands: `make run` and `make test`. Both make .venv first and need only Python and make.
+# `make run`, `make bench`, `make test`: each makes .venv first and needs only Python and make.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test lint clean
+.PHONY: run bench test lint clean
 
 run: .venv/run.stamp
-	$(BIN)/dasp run
+	$(BIN)/dasp bench quick --results out/quick
 
-test: .venv/dev.stamp lint
+bench: .venv/run.stamp
+	$(BIN)/dasp bench main --results results/main
+
+test: .venv/dev.stamp
 	$(BIN)/pytest
+	$(MAKE) --no-print-directory lint
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import dasp
-from dasp.bench import first_run
 from dasp.cli import main
 from dasp.streams import commands
 
@@ -16,22 +15,13 @@ def test_help_teaches(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--help"])
     assert stop.value.code == 0
-    assert "synthetic shifted stream" in capsys.readouterr().out
+    assert "Run methods on streams" in capsys.readouterr().out
 
 
 def test_check_names_the_nearest_method(capsys):
     assert main(["check", "dsap"]) == 2
     assert "did you mean 'dasp'" in capsys.readouterr().err
     assert main(["check", "source"]) == 0
-
-
-def test_the_first_run_shows_every_method(capsys, monkeypatch):
-    monkeypatch.setattr(first_run, "TRAINING_STEPS", 60)
-    monkeypatch.setattr(first_run, "BATCHES", 2)
-    assert main(["run", "--seed", "1"]) == 0
-    out = capsys.readouterr().out
-    for name in ("source", "tent", "dasp", "audio shifted", "dasp's diagnosis"):
-        assert name in out
 
 
 def test_data_commands_stand_under_data(capsys):
@@ -87,7 +77,7 @@ def test_a_full_disk_is_one_line(capsys, monkeypatch, tmp_path, media):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run"], "interrupted\n"),
+        (["check", "dasp"], "interrupted\n"),
         (["data", "check", "x"], "interrupted\n"),
         (["corrupt", "x"], "interrupted; what was finished is kept\n"),
     ],
@@ -115,7 +105,7 @@ def test_an_interruption_while_the_rooms_load_or_after_the_end_is_quiet(tmp_path
     )
     place = os.pathsep.join([str(Path(dasp.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     for when, words, code, said in (
-        ("early", ["run"], 130, "interrupted\n"),
+        ("early", ["check"], 130, "interrupted\n"),
         ("late", ["--version"], 0, ""),
     ):
         done = subprocess.run(

@@ -15,20 +15,9 @@ from rich.markup import escape
 
 ABOUT = "Multi-modal test-time adaptation. `dasp --version` prints the version."
 ABOUT_DATA = "Look over a data set: whether its files are whole, and the same as another lab's."
-KEEPING = ("prepare", "corrupt")  # the commands that go on where an interrupted run stopped
+KEEPING = ("bench", "tune", "prepare", "corrupt")  # what is done is not done again
 
 Commands = dict[str, Callable[..., Any]]
-
-
-def run(seed: int = 0) -> None:
-    """Adapt the toy model on a synthetic shifted stream by every method, and print the table.
-
-    Args:
-        seed: of the synthetic world and of the toy model's training.
-    """
-    from dasp.bench.first_run import first_run
-
-    first_run(seed)
 
 
 def check(method: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="METHOD")]]) -> None:
@@ -84,10 +73,16 @@ def _run(words: list[str]) -> int:
 
 
 def _commands() -> Commands:
+    from dasp.bench.train import train
+    from dasp.report.bench_command import bench, tune
+    from dasp.report.commands import report
     from dasp.streams import commands
 
     return {
-        "run": run,
+        "bench": bench,
+        "report": report,
+        "tune": tune,
+        "train": train,
         "check": check,
         "prepare": commands.prepare,
         "data": data,

@@ -43,7 +43,7 @@ def run_jobs(
 def _results(
     function: Callable[[Item], Result], items: Sequence[Item], workers: int | None
 ) -> Iterator[Result]:
-    count = min(len(items), _cores() if workers is None else workers)
+    count = min(len(items), cores() if workers is None else workers)
     if count == 0:
         for item in items:
             with _one_thread():
@@ -91,7 +91,7 @@ def _do(index: int) -> Any:
     return function(items[index])
 
 
-def _cores() -> int:
+def cores() -> int:
     """Return the cores that this process may use: fewer than the machine's in a container."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -1,9 +1,9 @@
-"""The figures of a report: through the stream, the diagnosis, and by corruption."""
+"""The figures along a stream: accuracy, gain and diagnosis over time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dasp.report.groups import METHODS, SOURCE, Group, mean_std
+from dasp.report.groups import METHODS, SOURCE, Group
 from dasp.report.runs import Run
 from dasp.report.stream_data import (
     accuracy_curve,
@@ -24,8 +24,8 @@ from dasp.report.stream_plot import (
     threshold_line,
     value_range,
 )
-from dasp.report.svg import Plot, Style, legend
-from dasp.report.tables import domain_accuracies, pretty
+from dasp.report.svg import Style, legend
+from dasp.report.tables import pretty
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
 
 def accuracy_figure(group: Group, protocol: str) -> Figure:
     """Accuracy over time through the stream, all methods."""
-    labels, first = _present(group, protocol)
+    labels, first = present(group, protocol)
     look, window = styles(labels), usual_window(first)
     runs = {label: alike(group.of(label, protocol), first) for label in labels}
     curves = {label: accuracy_curve(runs[label], window) for label in labels if runs[label]}
@@ -68,7 +68,7 @@ def accuracy_figure(group: Group, protocol: str) -> Figure:
 
 def gain_figure(group: Group, protocol: str) -> Figure | None:
     """Gain over Source since the start of the stream; None if there is no Source."""
-    labels, first = _present(group, protocol)
+    labels, first = present(group, protocol)
     look = styles(labels)
     curves, used = {}, []
     for label in labels:
@@ -137,35 +137,6 @@ def diagnosis_figure(run: Run) -> Figure | None:
     return Figure(f"diagnosis-{run.key}", plot.svg(caption) + legend(entries), caption)
 
 
-def corruption_figure(group: Group, protocol: str) -> Figure:
-    """Accuracy in each domain, a dot a method."""
-    labels, _ = _present(group, protocol)
-    look = styles(labels)
-    each = {label: domain_accuracies(group.of(label, protocol)) for label in labels}
-    names = list(dict.fromkeys(name for found in each.values() for name in found))
-    means = {
-        (label, name): mean_std(values.values())[0]
-        for label, found in each.items()
-        for name, values in found.items()
-    }
-    low, high = value_range([list(means.values())])
-    height = 24 * len(names) + 60
-    plot = Plot((low, high), (-0.5, len(names) - 0.5), height=height, left=190, bottom=46)
-    plot.x_axis("accuracy, %")
-    for place, name in enumerate(names):
-        y = len(names) - 1 - place
-        plot.rule(plot.x, (y, y))
-        plot.text(plot.left - 8, plot.at(low, y)[1] + 4, name.replace("_", " "), "end")
-        for label in labels:
-            value = means.get((label, name))
-            if value is not None:
-                plot.dot(value, y, look[label], f"{label}, {name}: {value:.1f} %")
-    runs = [group.of(label, protocol) for label in labels]
-    caption = f"Accuracy by domain, {pretty(protocol)}: {how_many(runs)}."
-    drawing = plot.svg(caption) + legend([(label, look[label]) for label in labels], lines=False)
-    return Figure(f"by-corruption-{protocol.replace('/', '-')}", drawing, caption)
-
-
 def run_figure(run: Run) -> Figure:
     """Accuracy over time of one run."""
     window = usual_window(run)
@@ -177,6 +148,7 @@ def run_figure(run: Run) -> Figure:
     return Figure(f"run-{run.key}", plot.svg(caption), caption)
 
 
-def _present(group: Group, protocol: str) -> tuple[list[str], Run]:
+def present(group: Group, protocol: str) -> tuple[list[str], Run]:
+    """Return the labels that ran a protocol, and the first run of the first one."""
     labels = [label for label in group.labels if group.of(label, protocol)]
     return labels, group.of(labels[0], protocol)[0]

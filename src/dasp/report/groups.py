@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from dasp.core.errors import InputError
-from dasp.report.runs import Result, Run, run_of
+from dasp.report.runs import CLEAN, Result, Run, run_of
 
 METHODS = ("source", "tent", "eata", "sar", "read", "abpem", "tsa", "pta", "dasp")
 PROTOCOLS = (
@@ -21,6 +21,7 @@ PROTOCOLS = (
     "continual/video",
     "continual/audio",
     "interleaved",
+    CLEAN,
 )
 SOURCE = "source"
 
@@ -37,10 +38,12 @@ class Group:
         """Return the setting in one line."""
         run = self.runs[0]
         data = dict(run.data)
-        words = [str(data.pop("name", "data"))]
-        words += [str(data.pop("split"))] if "split" in data else []
-        words += [f"{data.pop('samples')} samples a domain"] if "samples" in data else []
-        words += [f"{name} {text(value)}" for name, value in data.items()]
+        name, split, samples = (data.pop(key, None) for key in ("name", "split", "samples"))
+        more = ", ".join(f"{key} {text(value)}" for key, value in data.items())
+        words = [f"{name} ({more})" if more else str(name)]
+        words += [str(split)] if split is not None else []
+        words += [f"{samples} samples a domain"] if samples is not None else []
+        words += [f"only {', '.join(run.corruptions)}"] if run.corruptions else []
         words += [f"batch {run.batch_size}"]
         words += [f"severity {run.severity}"] if run.severity is not None else []
         return ", ".join(words)
@@ -61,6 +64,11 @@ class Group:
         present = dict.fromkeys(run.protocol for run in self.runs)
         known = [name for name in PROTOCOLS if name in present]
         return known + [name for name in present if name not in PROTOCOLS]
+
+    @property
+    def shifted(self) -> list[str]:
+        """Return the protocols that an average is over: clean data have a column, no vote."""
+        return [protocol for protocol in self.protocols if protocol != CLEAN]
 
     @cached_property
     def source_label(self) -> str | None:
@@ -104,7 +112,7 @@ def group_results(results: Iterable[Result]) -> list[Group]:
     settings: dict[str, list[Run]] = {}
     for result in results:
         run = run_of(result)
-        setting = [run.data, run.batch_size, run.severity]
+        setting = [run.data, run.batch_size, run.severity, run.corruptions]
         settings.setdefault(json.dumps(setting, sort_keys=True), []).append(run)
     if not settings:
         raise InputError("there are no results to report. Make some with `dasp bench`.")
@@ -117,7 +125,7 @@ def _group(runs: Sequence[Run]) -> Group:
     cells: dict[str, Run] = {}
     repeated: set[str] = set()
     for run in runs:
-        cell = json.dumps([run.label, run.options, run.protocol, run.replicate], sort_keys=True)
+        cell = json.dumps([run.label, run.variant, run.protocol, run.replicate], sort_keys=True)
         if cell in cells:
             repeated.add(f"{run.label}, {run.protocol}, {run.replicate_name}")
         if cell not in cells or _finished(run) > _finished(cells[cell]):
@@ -127,10 +135,22 @@ def _group(runs: Sequence[Run]) -> Group:
     for label in dict.fromkeys(run.label for run in kept):
         kept, note = _tell_apart(kept, label)
         notes += note
-    versions = {text(run.measured.get("versions", {})) for run in kept}
-    if len(versions) > 1:
-        notes.append("Made by different versions: " + "; ".join(sorted(versions)))
-    return Group(kept, notes)
+    return Group(kept, [*notes, *_doubts(kept)])
+
+
+def _doubts(runs: Sequence[Run]) -> list[str]:
+    """Say what a reader should know before trusting a comparison of these runs."""
+    versions = {text(run.measured.get("versions", {})) for run in runs}
+    doubts = ["Made by different versions: " + "; ".join(sorted(versions))] * (len(versions) > 1)
+    for name in dict.fromkeys(run.label for run in runs):
+        codes = {run.code for run in runs if run.label == name}
+        if len(codes) > 1:
+            doubts.append(f"{name}: its code changed between protocols; run it again.")
+    for name in dict.fromkeys(run.replicate[0] for run in runs):
+        weights = {run.replicate[1] for run in runs if run.replicate[0] == name}
+        if len(weights) > 1:
+            doubts.append(f"{name}: {len(weights)} different weights bear this name; all count.")
+    return doubts
 
 
 def _finished(run: Run) -> str:
@@ -141,16 +161,16 @@ def _tell_apart(runs: list[Run], label: str) -> tuple[list[Run], list[str]]:
     """Put the differing options into the label where one protocol has several of them."""
     mine = [run for run in runs if run.label == label]
     several = any(
-        len({text(run.options) for run in mine if run.protocol == protocol}) > 1
+        len({text(run.variant) for run in mine if run.protocol == protocol}) > 1
         for protocol in {run.protocol for run in mine}
     )
     if not several:
         return runs, []
-    names = dict.fromkeys(name for run in mine for name in run.options)
-    differing = [n for n in names if len({text(run.options.get(n)) for run in mine}) > 1]
+    names = dict.fromkeys(name for run in mine for name in run.variant)
+    differing = [n for n in names if len({text(run.variant.get(n)) for run in mine}) > 1]
 
     def name(run: Run) -> str:
-        return f"{label} ({', '.join(f'{n}={text(run.options.get(n))}' for n in differing)})"
+        return f"{label} ({', '.join(f'{n}={text(run.variant.get(n))}' for n in differing)})"
 
     renamed = [replace(run, label=name(run)) if run.label == label else run for run in runs]
     return renamed, [f"{label} was run with several {', '.join(differing)}: shown apart."]

@@ -5,10 +5,10 @@ from html import escape
 from pathlib import Path
 
 from dasp.core.files import atomic_path
+from dasp.report.dot_plots import corruption_figure, corruption_gain_figure
 from dasp.report.figures import (
     Figure,
     accuracy_figure,
-    corruption_figure,
     diagnosis_figure,
     gain_figure,
 )
@@ -23,7 +23,7 @@ from dasp.report.tables import all_tables, pretty
 TITLE = "Test-time adaptation: results"
 READING = (
     "Accuracy is the share of all samples of a stream that were right, mean ±sample standard "
-    "deviation over runs (source models and seeds); with one run there is no ±. Below it stands "
+    "deviation over n runs (source models and seeds); with one run there is no ±. Below it stands "
     "the gain over Source, paired: the same model and seed. Bold: the best of a column, among "
     "methods with all the runs; ▼ and red: worse than not adapting at all. "
     "–: not run, or nothing to compare with."
@@ -83,7 +83,9 @@ def _section(group: Group, place: int) -> str:
     others = [protocol for protocol in group.protocols if protocol != stream]
     figures = [accuracy_figure(group, stream), gain_figure(group, stream)]
     figures += [_first_diagnosis(group, stream), corruption_figure(group, stream)]
-    more = [make(group, name) for name in others for make in (accuracy_figure, corruption_figure)]
+    figures += [corruption_gain_figure(group, stream)]
+    kinds = (accuracy_figure, corruption_figure, corruption_gain_figure)
+    more = [kind(group, name) for name in others for kind in kinds]
     by_corruption = [tables.pop(f"by-corruption-{p.replace('/', '-')}") for p in group.protocols]
     return "\n".join(
         [
@@ -91,8 +93,8 @@ def _section(group: Group, place: int) -> str:
             main,
             *tables.values(),
             "<h3>Figures</h3>",
-            *(figure_html(figure) for figure in figures if figure is not None),
-            folded("Figures of the other protocols", map(figure_html, more)) if more else "",
+            *_drawn(figures),
+            folded("Figures of the other protocols", _drawn(more)) if more else "",
             folded("Accuracy by domain, as tables", by_corruption),
             "<h3>Options of each method</h3>",
             to_html(_options(group)),
@@ -105,6 +107,10 @@ def _section(group: Group, place: int) -> str:
             ),
         ]
     )
+
+
+def _drawn(figures: Iterable[Figure | None]) -> list[str]:
+    return [figure_html(figure) for figure in figures if figure is not None]
 
 
 def _first_diagnosis(group: Group, protocol: str) -> Figure | None:

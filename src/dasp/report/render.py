@@ -24,6 +24,7 @@ LATEX = {
     "^": r"\textasciicircum{}",
     "–": "--",
     "±": r"$\pm$",
+    "×": r"$\times$",
     "−": "$-$",
     "▼": r"$\downarrow$",
 }
@@ -96,7 +97,7 @@ def to_latex(table: Table) -> str:
     """Return the table as a LaTeX float; it needs the package booktabs."""
     align = "".join("r" if column.quantities else "l" for column in table.columns)
     head = " & ".join(_latex(column.title) for column in table.columns)
-    rows = [" & ".join(_latex_cell(cell) for cell in row) + r" \\" for row in table.rows]
+    rows = [" & ".join(_latex_cell(cell) for cell in row) + r" \\[2pt]" for row in table.rows]
     return "\n".join(
         [
             r"\begin{table}",
@@ -127,7 +128,7 @@ def _latex_cell(cell: Cell) -> str:
         return lines[0]
     small = [rf"{{\scriptsize {line}}}" for line in lines[1:]]
     stacked = r" \\ ".join([lines[0], *small])
-    return rf"\shortstack[r]{{{stacked}}}"
+    return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{stacked}\end{{tabular}}"
 
 
 def to_html(table: Table) -> str:

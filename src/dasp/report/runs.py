@@ -67,6 +67,8 @@ class Run:
     model: Mapping[str, Any]
     data: Mapping[str, Any]
     batch_size: int
+    corruptions: Sequence[str]  # the only ones kept of the protocol; none: all
+    code: str  # hash of the method's file, empty if unknown
     right: int
     seen: int
     domains: Sequence[DomainCount]
@@ -80,6 +82,11 @@ class Run:
     def accuracy(self) -> float:
         """Return the per cent of all samples that were right."""
         return 100 * self.right / self.seen
+
+    @property
+    def variant(self) -> Mapping[str, Any]:
+        """Return what replicates must share: the options, and the code of the method."""
+        return {**self.options, "code": self.code[:8]} if self.code else self.options
 
     @property
     def replicate(self) -> tuple[str, str, int]:
@@ -134,6 +141,8 @@ def run_of(result: Result) -> Run:
             model={"name": cell["model"]["name"], **cell["model"]},
             data=dict(cell["data"]),
             batch_size=int(cell["batch_size"]),
+            corruptions=tuple(cell.get("corruptions", ())),
+            code=str(cell.get("code", "")),
             right=int(counts["right"]),
             seen=int(counts["seen"]),
             domains=tuple(_pick(DomainCount, domain) for domain in counts["domains"]),

@@ -1,6 +1,6 @@
 """Parts that the figures along a stream share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from math import isfinite
 
 from dasp.report.runs import Run
@@ -33,7 +33,7 @@ def value_range(
     return (min(values) - margin, max(values) + margin) if values else (0.0, 1.0)
 
 
-def how_many(runs: Iterable[Sequence[Run]]) -> str:
+def how_many(runs: Iterable[Sized]) -> str:
     """Say over how many replicates a figure is averaged."""
     counts = sorted({len(entry) for entry in runs if entry})
     if counts == [1]:
@@ -64,7 +64,7 @@ def damaged_modalities(run: Run) -> list[str | None]:
 
 def stream_plot(run: Run, y: tuple[float, float], height: int, left: int = 56) -> Plot:
     """Return a plot over the batches of a stream, its domains marked and named below."""
-    plot = Plot((0, len(run.batches.right)), y, height=height, left=left, bottom=122)
+    plot = Plot((0, len(run.batches.right)), y, height=height, left=left, bottom=112)
     for domain in run.domains:
         plot.rule((domain.first_batch, domain.first_batch), y)
         x, base = plot.at(domain.first_batch + domain.batches / 2, y[0])

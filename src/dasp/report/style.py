@@ -28,7 +28,7 @@ figcaption,.soft{color:var(--soft);font-size:.88rem}
 code{font:.86em ui-monospace,monospace;background:var(--tint);padding:.1em .3em;
 border-radius:3px;overflow-wrap:anywhere}
 .scroll{overflow-x:auto;margin:.8rem 0}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.92rem}
+table{border-collapse:separate;border-spacing:0;font-variant-numeric:tabular-nums;font-size:.92rem}
 th,td{padding:.28rem .6rem;text-align:right;border-bottom:1px solid var(--line);
 white-space:nowrap;vertical-align:top}
 th[scope=row],th.text,td.text{text-align:left}

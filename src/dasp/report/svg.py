@@ -199,7 +199,7 @@ def ticks(low: float, high: float, about: int = 6) -> list[float]:
     >>> ticks(0, 100)
     [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
     """
-    step = 10 ** math.floor(math.log10((high - low) / about))
+    step = 10.0 ** math.floor(math.log10((high - low) / about))
     step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (factor * step) <= about)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(place * step, 10) for place in range(first, last + 1)]

@@ -33,7 +33,7 @@ def pretty(protocol: str) -> str:
 
 def main_table(group: Group) -> Table:
     """Accuracy and gain over Source of each method in each protocol, and their average."""
-    names = [*group.protocols, "average"] if len(group.protocols) > 1 else group.protocols
+    names = [*group.protocols, *(["average"] if len(group.shifted) > 1 else [])]
     columns = [_column_cells(group, name) for name in names]
     counts = [
         [len(group.of(label, protocol)) for protocol in group.protocols] for label in group.labels
@@ -49,20 +49,20 @@ def main_table(group: Group) -> Table:
         (
             Column("method"),
             *(Column(pretty(name), ("accuracy", "gain")) for name in names),
-            Column("runs"),
+            Column("n"),
         ),
         tuple(rows),
     )
 
 
 def accuracies(group: Group, label: str, protocol: str) -> Values:
-    """Return the accuracy of each replicate; "average" is over all protocols of the group.
+    """Return the accuracy of each replicate; "average" is over all shifted protocols.
 
     A replicate that lacks a protocol has no average.
     """
     if protocol != "average":
         return {run.replicate: run.accuracy for run in group.of(label, protocol)}
-    each = [accuracies(group, label, name) for name in group.protocols]
+    each = [accuracies(group, label, name) for name in group.shifted]
     whole = set.intersection(*(set(values) for values in each))
     return {key: sum(values[key] for values in each) / len(each) for key in sorted(whole)}
 

@@ -1,0 +1,45 @@
+"""A method and a model of your own in the bench, without touching the package.
+
+    dasp bench --method examples/own_method.py:LastBlockTent --methods source dasp \
+        --model examples/own_method.py:build --samples 128
+
+`build` returns any model of the contract; here it is one that comes with the package.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+import dasp
+from dasp.core.types import Step
+from dasp.methods.losses import entropy, entropy_of_mean
+from dasp.models.pretrained import pretrained_path
+
+
+class LastBlockTent(dasp.Method):
+    """L = mean H − weight·H(mean p), on the fusion's query, key and value maps.
+
+    Paper: an example, after Wang et al., "Tent: Fully Test-Time Adaptation by Entropy
+    Minimization", ICLR 2021.
+    """
+
+    def __init__(self, model: nn.Module, *, diversity: float = 1.0, seed: int = 0) -> None:
+        super().__init__(model, seed=seed)
+        self.diversity = diversity
+
+    def trainable(self) -> Iterable[nn.Parameter]:
+        return self.model.fusion_qkv()
+
+    def step(self, batch: dict[str, torch.Tensor]) -> Step:
+        logits = self.forward(batch).logits
+        return Step(logits, entropy(logits).mean() - self.diversity * entropy_of_mean(logits))
+
+
+def build() -> nn.Module:
+    return dasp.load_model("cav_mae", weights=pretrained_path("sounding_shapes_0"))
+
+
+if __name__ == "__main__":
+    dasp.check_method(LastBlockTent)
+    print("LastBlockTent keeps the contract")

@@ -1,0 +1,185 @@
+"""What stands behind `dasp bench` and `dasp tune`: run a plan, then show what came out."""
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from dasp.bench.estimate import estimate_seconds
+from dasp.bench.plan import Plan, load_plan, with_methods, with_settings
+from dasp.bench.references import model_name
+from dasp.bench.results import is_done, read_result
+from dasp.bench.runner import Place, run_plan
+from dasp.bench.tuning import tune as tune_plan
+from dasp.core.errors import OptionError
+from dasp.data.parallel import cores
+from dasp.report.console import print_summary
+from dasp.report.html import write_report
+
+PlanName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
+Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]
+
+
+def bench(
+    plan: PlanName = "quick",
+    *,
+    methods: Words = (),
+    method: Words = (),
+    settings: Annotated[
+        tuple[str, ...], tyro.conf.arg(name="set", metavar="METHOD.OPTION=VALUE")
+    ] = (),
+    protocol: Words = (),
+    severity: tuple[int, ...] = (),
+    seed: tuple[int, ...] = (),
+    corruptions: Words = (),
+    model: Words = (),
+    weights: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE")] = (),
+    data: str | None = None,
+    root: Path | None = None,
+    flavour: str | None = None,
+    samples: int | None = None,
+    batch_size: int | None = None,
+    on_bad: Literal["error", "skip"] | None = None,
+    results: Path = Path("out/results"),
+    store: Path = Path("out/store"),
+    store_gib: float = 50.0,
+    workers: int | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Run methods on streams, and write the table and a report.
+
+    Runs a plan: `quick` (one source model, 512 samples a domain), `main` (three, 1,024), or a
+    TOML file of yours; flags change it. Data are corrupted and encoded once for all methods and
+    kept in the store; each (method, protocol, model, seed) is one result file. Run it again after
+    an interruption, or twice at once: what is done is not done again, and results of other
+    settings are never mixed in.
+
+    Examples:
+      dasp bench --methods source dasp --protocol interleaved --severity 3
+      dasp bench --set dasp.delta=0.03 '*.lr=1e-3'
+      dasp bench --method my_method.py:Mine --model my_model.py:build
+      dasp bench main --data kinetics50 --root ~/ks50 --weights cav_mae_ks50.pth
+
+    Args:
+        plan: quick, main, or the path of a .toml file.
+        methods: rows of the plan, or registered methods; by default all rows of the plan.
+        method: methods of your own beside them, file.py:Class.
+        settings: options of methods, such as dasp.delta=0.03, or *.lr=1e-3 for all.
+        protocol: per_domain/video, per_domain/audio, continual/video, continual/audio,
+            interleaved, clean.
+        severity: some of 1 to 5.
+        seed: of the order of samples and of a method's draws; several are replicates.
+        corruptions: keep only these, such as fog rain.
+        model: names of trained models that come with the package, or file.py:function.
+        weights: CAV-MAE checkpoints (.safetensors, .pth).
+        data: sounding_shapes (built in), kinetics50, vggsound, or folder.
+        root: where kinetics50, vggsound or your folder lies.
+        flavour: of the built-in set: balanced or sound.
+        samples: of each domain.
+        batch_size: samples a batch.
+        on_bad: whether a clip that cannot be read is an error, or is left out and listed.
+        results: folder of result files and of report.html.
+        store: folder of encoded data; may be removed at any time.
+        store_gib: size the store may reach; what was used longest ago goes first.
+        workers: processes, one thread each; by default one a core.
+        dry_run: only say what would be run.
+    """
+    chosen = load_plan(plan)
+    if methods:
+        chosen = with_methods(chosen, methods)
+    if method:
+        chosen = with_methods(chosen, [*chosen.methods, *method])
+    chosen = with_settings(chosen, settings)
+    changes = {
+        "protocols": protocol,
+        "severities": severity,
+        "seeds": seed,
+        "corruptions": corruptions,
+        "models": (*model, *map(str, weights)),
+    }
+    chosen = replace(chosen, **{name: value for name, value in changes.items() if value})  # type: ignore[arg-type]
+    if batch_size is not None:
+        chosen = replace(chosen, batch_size=batch_size)
+    asked = {
+        "name": data,
+        "root": root,
+        "flavour": flavour,
+        "samples": samples,
+        "on_bad": on_bad,
+    }
+    kept = {name: value for name, value in asked.items() if value is not None}
+    chosen = replace(chosen, data=replace(chosen.data, **kept))  # type: ignore[arg-type]
+    place = Place(results, store, store_gib, workers)
+    console = Console()
+    _announce(chosen, place, console)
+    if dry_run:
+        return 0
+    paths = run_plan(chosen, place)
+    found = [read_result(path) for path in paths]
+    command = shlex.join(["dasp", *sys.argv[1:]])
+    page = write_report(found, results / "report.html", command=command)
+    print_summary(found, console, page)
+    return 0
+
+
+def tune(
+    plan: PlanName = "main",
+    *,
+    model: Words = ("sounding_shapes_0",),
+    protocol: Words = ("interleaved",),
+    samples: int = 320,
+    results: Path = Path("out/tuning"),
+    store: Path = Path("out/store"),
+    workers: int | None = None,
+) -> int:
+    """Choose learning rates on validation data, by one rule for all methods.
+
+    Every method of the plan gets the same learning rates (EATA also several similarities); the
+    setting with the highest accuracy on the *validation* split of the built-in set, with other
+    samples and other corruption draws than any test stream, is printed as the lines that the
+    plan files hold. The rule uses validation labels, never a test sample.
+
+    Args:
+        plan: whose methods are tuned.
+        model: source models on which settings are compared.
+        protocol: streams on which settings are compared.
+        samples: of each domain.
+        results: folder of result files; done ones are kept.
+        store: folder of encoded data.
+        workers: processes; by default one a core.
+    """
+    wide = load_plan(plan)
+    wide = replace(wide, models=model, data=replace(wide.data, samples=samples))
+    chosen = tune_plan(wide, protocol, Place(results, store, 50.0, workers))
+    console = Console()
+    for label, found in chosen.items():
+        tried = ", ".join(f"{name} {accuracy:.2f}" for name, accuracy in found["tried"].items())
+        console.print(f"# {tried}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"[methods.{label}]", highlight=False, markup=False)
+        for option, value in found["options"].items():
+            console.print(f"{option} = {value!r}", highlight=False, markup=False)
+    return 0
+
+
+def _announce(plan: Plan, place: Place, console: Console) -> None:
+    """Say what will be run and roughly how long it will take."""
+    cells = plan.cells()
+    if not cells:
+        raise OptionError("nothing to run: the plan has no method, model, protocol or severity.")
+    references = {model_name(model): model for model in plan.models}
+    todo = [(references[c.model["name"]], c) for c in cells if not is_done(place.results, c)]
+    processes = cores() if place.workers is None else place.workers
+    minutes = estimate_seconds(todo, processes) / 60
+    console.print(
+        f"{len(cells)} runs: {', '.join(plan.methods)} on {', '.join(plan.protocols)}, severity "
+        f"{', '.join(map(str, plan.severities))}, models {', '.join(references)}, "
+        f"{cells[0].data['samples']} samples a domain; {len(cells) - len(todo)} done already.",
+        highlight=False,
+    )
+    if todo:
+        length = "less than a minute" if minutes < 1 else f"about {minutes:.0f} minutes"
+        console.print(f"To do: {length} of adapting on {processes} processes, after encoding.")

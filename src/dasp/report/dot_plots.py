@@ -1,0 +1,84 @@
+"""The figures by corruption: a row a domain, a dot a method."""
+
+from collections.abc import Mapping, Sequence
+
+from dasp.report.figures import Figure, present, styles
+from dasp.report.groups import Group, mean_std
+from dasp.report.stream_plot import how_many, value_range
+from dasp.report.svg import Plot, legend
+from dasp.report.tables import Values, domain_accuracies, pretty
+
+Means = Mapping[tuple[str, str], float]
+"""A mean over replicates by (label, domain)."""
+
+
+def corruption_figure(group: Group, protocol: str) -> Figure:
+    """Accuracy of every method in each domain."""
+    labels, _ = present(group, protocol)
+    each = _by_label(group, labels, protocol)
+    caption = f"Accuracy by domain, {pretty(protocol)}: {_replicates(each)}."
+    drawing = _dots(labels, _means(each), "accuracy, %", caption)
+    return Figure(f"by-corruption-{protocol.replace('/', '-')}", drawing, caption)
+
+
+def corruption_gain_figure(group: Group, protocol: str) -> Figure | None:
+    """Gain over Source in each domain, on the same models and seeds; None without Source."""
+    labels, _ = present(group, protocol)
+    each = _by_label(group, labels, protocol)
+    source = each.pop(group.source_label, {}) if group.source_label is not None else {}
+    gains = {
+        label: {
+            name: {key: values[key] - source[name][key] for key in values if key in source[name]}
+            for name, values in found.items()
+            if name in source
+        }
+        for label, found in each.items()
+    }
+    means = _means(gains)
+    if not means:
+        return None
+    rivals = [label for label in labels if label in gains]
+    caption = (
+        f"Gain over Source by domain, {pretty(protocol)}, on the same models and seeds: "
+        f"{_replicates(gains)}. Left of the line at 0, adapting did harm."
+    )
+    drawing = _dots(rivals, means, "gain, points", caption)
+    return Figure(f"gain-by-corruption-{protocol.replace('/', '-')}", drawing, caption)
+
+
+def _by_label(group: Group, labels: Sequence[str], protocol: str) -> dict[str, dict[str, Values]]:
+    return {label: domain_accuracies(group.of(label, protocol)) for label in labels}
+
+
+def _means(each: Mapping[str, Mapping[str, Values]]) -> Means:
+    means = {
+        (label, name): mean_std(values.values())[0]
+        for label, found in each.items()
+        for name, values in found.items()
+    }
+    return {place: mean for place, mean in means.items() if mean is not None}
+
+
+def _replicates(each: Mapping[str, Mapping[str, Values]]) -> str:
+    return how_many(values for found in each.values() for values in found.values())
+
+
+def _dots(labels: Sequence[str], means: Means, axis: str, caption: str) -> str:
+    """Draw the means, domains in order of appearance from the top, with a line at zero."""
+    names = list(dict.fromkeys(name for _, name in means))
+    low, high = value_range([means.values()], 1.0)
+    height = 24 * len(names) + 60
+    plot = Plot((low, high), (-0.5, len(names) - 0.5), height=height, left=190, bottom=46)
+    plot.x_axis(axis)
+    if low < 0 < high:
+        plot.rule((0, 0), plot.y, strong=True)
+    look = styles(labels)
+    for place, name in enumerate(names):
+        y = len(names) - 1 - place
+        plot.rule(plot.x, (y, y))
+        plot.text(plot.left - 8, plot.at(low, y)[1] + 4, name.replace("_", " "), "end")
+        for label in labels:
+            value = means.get((label, name))
+            if value is not None:
+                plot.dot(value, y, look[label], f"{label}, {name}: {value:.1f}")
+    return plot.svg(caption) + legend([(label, look[label]) for label in labels], lines=False)

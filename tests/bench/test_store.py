@@ -1,0 +1,88 @@
+import multiprocessing
+
+import numpy as np
+import pytest
+
+from dasp.bench.store import Store, digest
+from dasp.core.errors import DataError
+
+KEY = {"kind": "inputs", "name": "a"}
+
+
+def chunks(value=1.0, rows=6):
+    def make():
+        yield np.full((rows - 2, 3), value, np.float32)
+        yield np.full((2, 3), value, np.float32)
+
+    return make
+
+
+def test_an_array_is_made_once_and_read_back(tmp_path):
+    store, calls = Store(tmp_path), []
+
+    def make():
+        calls.append(1)
+        return chunks()()
+
+    first = store.get(KEY, 6, make)
+    again = Store(tmp_path).get(KEY, 6, make)
+    assert len(calls) == 1
+    assert first.shape == (6, 3)
+    assert np.array_equal(first, again)
+    assert not again.flags.writeable
+    assert store.has(KEY)
+    assert not store.has(KEY | {"name": "b"})
+
+
+def test_a_failure_leaves_nothing(tmp_path):
+    store = Store(tmp_path)
+
+    def fails():
+        yield np.zeros((2, 3), np.float32)
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        store.get(KEY, 6, fails)
+    assert not list(tmp_path.glob("*.npy"))
+    assert store.get(KEY, 6, chunks()).shape == (6, 3)
+
+
+def test_too_few_rows_are_refused(tmp_path):
+    with pytest.raises(DataError, match="6 of 7 rows"):
+        Store(tmp_path).get(KEY, 7, chunks())
+    assert not list(tmp_path.glob("*.npy"))
+
+
+def test_the_oldest_go_when_the_store_is_full(tmp_path):
+    store = Store(tmp_path, limit=500)  # each array takes 200 bytes
+    kept = store.get(KEY | {"name": "0"}, 6, chunks(0.0))
+    for name in "123":
+        store.get(KEY | {"name": name}, 6, chunks(float(name)))
+    present = [name for name in "0123" if store.has(KEY | {"name": name})]
+    assert present == ["2", "3"]
+    assert (kept == 0).all()  # whoever has it open keeps it
+
+
+def hold(folder, queue):
+    def slow():
+        queue.put("made")
+        return chunks(7.0)()
+
+    Store(folder).get(KEY, 6, slow)
+
+
+def test_several_processes_make_it_once(tmp_path):
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    workers = [context.Process(target=hold, args=(tmp_path, queue)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert queue.get() == "made"
+    assert queue.empty()
+
+
+def test_digests_see_content_and_not_order():
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})

@@ -1,0 +1,17 @@
+from dasp.report.commands import report
+
+
+def test_report_writes_everything(results, save_results, tmp_path, capsys):
+    save_results(results, tmp_path / "results")
+    assert report(tmp_path / "results", out=tmp_path / "out", title="Mine") == 0
+    assert "<h1>Mine</h1>" in (tmp_path / "out" / "report.html").read_text()
+    assert (tmp_path / "out" / "tables" / "main.md").is_file()
+    assert "report.html" in capsys.readouterr().out
+
+
+def test_a_damaged_file_is_told_of(make, save_results, tmp_path, capsys):
+    save_results([make()], tmp_path)
+    (tmp_path / "bad.json").write_text("{")
+    assert report(tmp_path) == 1
+    assert "bad.json" in (tmp_path / "report.html").read_text()
+    assert "bad.json" in capsys.readouterr().out

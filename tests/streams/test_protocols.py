@@ -1,0 +1,48 @@
+import pytest
+
+from dasp.core.errors import OptionError
+from dasp.streams.protocols import PROTOCOLS, visits
+
+ORDER = [
+    "video gaussian_noise", "video shot_noise", "audio gaussian_noise", "video impulse_noise",
+    "video defocus_blur", "audio traffic", "video glass_blur", "video motion_blur", "audio crowd",
+    "video zoom_blur", "video snow", "video frost", "audio rain", "video fog", "video brightness",
+    "audio thunder", "video contrast", "video elastic_transform", "audio wind", "video pixelate",
+    "video jpeg_compression",
+]  # fmt: skip
+
+
+def test_the_papers_interleaved_order():
+    found = [f"{v.domain.modality} {v.domain.corruption}" for v in visits("interleaved", 4)]
+    assert found == ORDER
+    assert all(v.domain.severity == 4 for v in visits("interleaved", 4))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "count", "resets"),
+    [
+        ("per_domain/video", 15, 15),
+        ("per_domain/audio", 6, 6),
+        ("continual/video", 15, 1),
+        ("continual/audio", 6, 1),
+        ("interleaved", 21, 1),
+        ("clean", 1, 1),
+    ],
+)
+def test_where_a_method_starts_over(protocol, count, resets):
+    found = visits(protocol, 5)
+    assert len(found) == count
+    assert sum(v.reset for v in found) == resets
+    assert found[0].reset
+    assert protocol in PROTOCOLS
+
+
+def test_some_corruptions_only():
+    assert [v.name for v in visits("interleaved", 5, ("rain", "fog"))] == [
+        "audio/rain/5",
+        "video/fog/5",
+    ]
+    with pytest.raises(OptionError, match="did you mean 'rain'"):
+        visits("interleaved", 5, ("rian",))
+    with pytest.raises(OptionError, match="severity"):
+        visits("interleaved", 6)
