@@ -25,15 +25,17 @@ def picture(index: int = 0, width: int = 96, height: int = 72) -> np.ndarray:
     return np.stack(ramps, axis=-1).astype(np.uint8)
 
 
-def write_video(path: Path, seconds: float = 1.0, pitch: float = 440.0, sound: bool = True) -> None:
-    """An mp4 of 96x72 pictures, 20 a second, its index at the front; sound 44.1 kHz stereo."""
+def write_video(
+    path: Path, seconds: float = 1.0, pitch: float = 440.0, sound: bool = True, rate: int = 20
+) -> None:
+    """An mp4 of 96x72 pictures, `rate` a second, its index at the front; sound 44.1 kHz stereo."""
     path.parent.mkdir(parents=True, exist_ok=True)
     options = {"movflags": "faststart"} if path.suffix == ".mp4" else {}
     with av.open(str(path), "w", options=options) as container:
-        video = container.add_stream("mpeg4", rate=20)
+        video = container.add_stream("mpeg4", rate=rate)
         video.width, video.height, video.pix_fmt = 96, 72, "yuv420p"
         audio = container.add_stream("aac", rate=44100, layout="stereo") if sound else None
-        for index in range(int(seconds * 20)):
+        for index in range(round(seconds * rate)):
             frame = av.VideoFrame.from_ndarray(picture(index), format="rgb24")
             container.mux(video.encode(frame))
         container.mux(video.encode(None))

@@ -39,3 +39,8 @@ def test_streams_of_a_hundred_seeds_do_not_meet_within_ten_million_batches():
 def test_a_bad_seed_is_refused(seed):
     with pytest.raises(OptionError, match="seed must be"):
         numpy_generator(seed, "a")
+
+
+def test_a_purpose_that_is_no_text_is_refused():
+    with pytest.raises(OptionError, match=r"given as texts, not 17: use str\(17\)"):
+        numpy_generator(0, "video/fog/3", 17)

@@ -136,6 +136,35 @@ def test_a_released_list_with_foreign_paths_uses_the_folders_of_the_release(tmp_
     assert clip.frames[9] == root / "image_mulframe_val256_k=50" / "frame_9" / "a.jpg"
 
 
+@pytest.mark.parametrize("gone", ["list_file", "label_file"])
+def test_a_release_without_its_files_is_told_in_one_sentence(tmp_path, gone):
+    spec = SPECS["kinetics50"]
+    for name in {spec.list_file, spec.label_file} - {getattr(spec, gone)}:
+        (tmp_path / name).touch()
+    missing = getattr(spec, gone)
+    with pytest.raises(DataError, match=r"--list-file and --label-file") as refusal:
+        open_manifest(tmp_path, "kinetics50")
+    assert str(refusal.value).startswith(f"no file {tmp_path / missing}: ")
+    assert str(refusal.value).count(missing) == 1
+
+
+def test_a_missing_split_names_the_lists_that_are_there(tmp_path, media):
+    root = write_set(tmp_path / "set", [entry()])
+    (root / ".sources.json").write_text("{}")
+    with pytest.raises(
+        DataError, match=r"no train\.json in .*set: the lists there are test\.json;"
+    ):
+        open_manifest(root, split="train")
+    (root / "test.json").replace(root / "train.json")
+    with pytest.raises(DataError, match=r"no test\.json in .*: the lists there are train\.json;"):
+        open_manifest(root)
+    pets = media.write_folders(tmp_path / "pets")
+    with pytest.raises(DataError, match=r"no train\.json in .*pets: there is no list at all"):
+        open_manifest(pets, split="train")
+    (pets / "notes.json").write_text("{}")
+    assert len(open_manifest(pets).clips) == 4
+
+
 def test_an_unknown_data_set_is_an_option_error(tmp_path):
     with pytest.raises(OptionError, match="did you mean 'kinetics50'"):
         open_manifest(tmp_path, "kinetics")

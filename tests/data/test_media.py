@@ -86,6 +86,38 @@ def test_only_the_first_ten_seconds_count(tmp_path, media):
     assert np.abs(ninth - media.picture(180)).mean() < 8
 
 
+@pytest.mark.parametrize(
+    ("seconds", "rate", "shown"),
+    [
+        (0.3, 10, [0, 1, 1, 1, 2, 2, 2, 2, 2, 2]),
+        (0.4, 10, [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]),
+        (0.5, 10, [0, 1, 1, 2, 2, 3, 3, 4, 4, 4]),
+        (4, 1, [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]),
+        (1, 1, [0] * 10),
+    ],
+)
+def test_the_last_of_few_pictures_lasts_to_the_end(tmp_path, media, seconds, rate, shown):
+    media.write_video(tmp_path / "a.mp4", seconds, rate=rate)
+    found = []
+    for frame in decode_frames(tmp_path / "a.mp4", 10):
+        pictures = range(round(seconds * rate))
+        distances = [
+            np.abs(np.array(frame).astype(int) - media.picture(i)).mean() for i in pictures
+        ]
+        found.append(int(np.argmin(distances)))
+    assert found == shown
+
+
+@pytest.mark.parametrize("pictures", [1, 5, 7])
+def test_pictures_that_end_before_the_promised_length_are_refused(
+    tmp_path, media, monkeypatch, pictures
+):
+    media.write_video(tmp_path / "a.mp4", pictures / 10, rate=10)
+    monkeypatch.setattr("dasp.data.media._length", lambda container, stream: 1.0)
+    with pytest.raises(DataError, match=rf"1\.0 s .* promised and 0\.{pictures} s are there"):
+        decode_frames(tmp_path / "a.mp4", 10)
+
+
 @pytest.mark.parametrize("part", [0.0, 0.05, 0.5, 0.97])
 def test_a_cut_off_video_is_refused_by_name(tmp_path, media, part):
     media.write_video(tmp_path / "a.mp4")
@@ -116,5 +148,15 @@ def test_a_video_without_sound_and_a_sound_without_pictures(tmp_path, media):
 @pytest.mark.parametrize("module", ["av", "soundfile"])
 def test_a_missing_extra_says_how_to_install_it(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(DataError, match=r"pip install 'dasp-tta\[media\]'"):
+    clone = r"\.venv/bin/pip install -c constraints\.txt -e '\.\[media\]'"
+    with pytest.raises(DataError, match=rf"pip install 'dasp-tta\[media\]'.* clone {clone}"):
         extra(module)
+
+
+@pytest.mark.parametrize("reader", [decode_sound, read_wave, lambda path: decode_frames(path, 10)])
+def test_a_file_is_named_once(tmp_path, reader):
+    (tmp_path / "bad.mp4").write_bytes(b"x" * 100)
+    with pytest.raises(DataError) as refusal:
+        reader(tmp_path / "bad.mp4")
+    assert str(refusal.value).count("bad.mp4") == 1
+    assert "Errno" not in str(refusal.value)

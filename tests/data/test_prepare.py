@@ -1,9 +1,10 @@
 import json
+import os
 
 import pytest
 import soundfile
 
-from dasp.core.errors import DataError
+from dasp.core.errors import DataError, OptionError
 from dasp.data import SPECS, check_tree, open_manifest, prepare_tree
 from dasp.data.check import CheckReport
 from dasp.data.read_list import write_labels, write_list
@@ -82,6 +83,94 @@ def test_a_list_of_read_chooses_and_labels_the_videos(tmp_path, videos):
 def test_no_videos_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no videos in"):
         prepare_tree(tmp_path, tmp_path / "set")
+
+
+def test_a_missing_source_and_a_missing_list_are_named(tmp_path, videos):
+    with pytest.raises(DataError, match=r"no folder .*nowhere"):
+        prepare_tree(tmp_path / "nowhere", tmp_path / "set")
+    with pytest.raises(DataError, match=r"no list .*nope\.json"):
+        prepare_tree(videos, tmp_path / "set", tmp_path / "nope.json")
+    write_list(tmp_path / "refer.json", [])
+    with pytest.raises(DataError, match=r"refer\.json needs .*--labels"):
+        prepare_tree(videos, tmp_path / "set", tmp_path / "refer.json")
+    with pytest.raises(
+        DataError, match=r"cannot read the labels .*no\.csv: No such file"
+    ) as refusal:
+        prepare_tree(videos, tmp_path / "set", tmp_path / "refer.json", tmp_path / "no.csv")
+    assert str(refusal.value).count("no.csv") == 1
+
+
+@pytest.mark.parametrize("place", [".", "set", "cat/../deep/set"])
+def test_nothing_is_written_among_the_videos(videos, place):
+    before = files(videos)
+    with pytest.raises(DataError, match="among the videos"):
+        prepare_tree(videos, videos / place)
+    assert files(videos) == before
+
+
+def test_a_root_that_is_a_file_is_refused_and_stays(tmp_path, videos):
+    (tmp_path / "set").write_text("mine")
+    with pytest.raises(DataError, match=r"cannot write to .*set: it is no folder"):
+        prepare_tree(videos, tmp_path / "set")
+    assert (tmp_path / "set").read_text() == "mine"
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("age", [0, 3600])
+def test_a_replaced_video_is_made_again(tmp_path, videos, media, recorded, age):
+    root = tmp_path / "set"
+    prepare_tree(videos, root, workers=0)
+    before = files(root)
+    media.write_video(videos / "cat" / "b.mp4", 0.8, 900)
+    changed = (videos / "cat" / "b.mp4").stat().st_mtime
+    os.utime(videos / "cat" / "b.mp4", (changed - age, changed - age))
+    if not recorded:  # a run that was killed leaves no record: then the newer one counts
+        (root / ".sources.json").unlink()
+    report = prepare_tree(videos, root, workers=0)
+    noticed = recorded or age == 0
+    assert (report.made, report.remade, report.kept) == ((1, 1, 2) if noticed else (0, 0, 3))
+    different = {str(p) for p, content in files(root).items() if content != before[p]}
+    assert ("audio/b.wav" in different) == noticed
+    assert not {name for name in different if name.endswith(("a.wav", "c.wav", "a.jpg", "c.jpg"))}
+    assert prepare_tree(videos, root, workers=0).kept == 3
+
+
+def test_an_interrupted_run_records_the_videos_it_used(tmp_path, videos, monkeypatch):
+    def interrupted(results, *_):
+        yield next(results)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dasp.data.prepare.with_bar", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_tree(videos, tmp_path / "set", workers=0)
+    assert list(json.loads((tmp_path / "set" / ".sources.json").read_text())) == ["a"]
+
+
+def test_videos_outside_a_class_folder_are_told(tmp_path, videos, media):
+    media.write_video(videos / "top.mp4")
+    media.write_video(videos / "cat" / "more" / "deep.mp4")
+    report = prepare_tree(videos, tmp_path / "set", workers=0)
+    assert report.made == 3
+    assert report.unused == (str(videos / "cat/more/deep.mp4"), str(videos / "top.mp4"))
+
+
+def test_workers_below_zero_are_refused_before_anything_is_written(tmp_path, videos):
+    with pytest.raises(OptionError, match=r"workers is 0 .* or more, not -1"):
+        prepare_tree(videos, tmp_path / "set", workers=-1)
+    assert not (tmp_path / "set").exists()
+
+
+def test_check_names_a_missing_file_once_and_does_not_send_to_itself(tmp_path, videos):
+    root = tmp_path / "set"
+    prepare_tree(videos, root)
+    (root / "audio" / "a.wav").unlink()
+    (root / "video" / "frame_2" / "b.jpg").unlink()
+    (root / "video" / "frame_2" / "c.jpg").write_bytes(b"no picture")
+    report = check_tree(open_manifest(root), workers=0)
+    lines = list(report.lines())[-3:]
+    for line, name in zip(lines, ("audio/a.wav", "frame_2/b.jpg", "frame_2/c.jpg"), strict=True):
+        assert line.count(name) == 1
+        assert "dasp data check" not in line
 
 
 def test_check_lists_everything_that_is_wrong(tmp_path, videos, media):

@@ -38,7 +38,7 @@ def test_hashes_do_not_depend_on_workers_nor_on_the_way_to_the_data(pets):
     assert len(set(hashes.values())) == len(hashes)
     assert checksums(manifest, SOME, seed=3, workers=2) == hashes
     corrupt_tree(manifest, SOME, seed=3)
-    assert checksums(manifest, SOME, on_disk=True) == hashes
+    assert checksums(manifest, SOME, seed=3, on_disk=True) == hashes
 
 
 def test_hashes_see_the_seed_the_count_and_the_data(pets):

@@ -118,3 +118,88 @@ def test_impossible_wishes_are_refused_before_anything_is_written(tmp_path, medi
             commands.data_checksum, root, "--corruptions", "rain", "--against", tmp_path / "no.json"
         )
     assert not (tmp_path / "pets-C").exists()
+
+
+def test_a_tree_of_another_seed_is_not_hashed_for_this_one(tmp_path, media):
+    root = media.write_folders(tmp_path / "pets")
+    few = ["--modality", "audio", "--corruptions", "rain", "--severities", 1]
+    assert run(commands.corrupt, root, *few) == 0
+    assert run(commands.data_checksum, root, *few, "--on-disk") == 0
+    with pytest.raises(DataError, match=r"severity_1 was made with .*'seed': 0.* not .*'seed': 1"):
+        run(commands.data_checksum, root, *few, "--on-disk", "--seed", 1)
+
+
+def test_a_tree_of_another_program_is_hashed_as_it_is(tmp_path, media):
+    root = media.write_folders(tmp_path / "pets")
+    few = ["--modality", "audio", "--corruptions", "rain", "--severities", 1]
+    assert run(commands.corrupt, root, *few) == 0
+    (tmp_path / "pets-C/rain/severity_1/dasp-audio.json").unlink()
+    assert run(commands.data_checksum, root, *few, "--on-disk", "--seed", 1) == 0
+
+
+def test_no_work_is_done_for_a_place_that_cannot_be_written(tmp_path, media, monkeypatch):
+    root = media.write_folders(tmp_path / "pets")
+    (tmp_path / "file").write_text("mine")
+
+    def worked(*_, **__):
+        raise AssertionError("the work was begun")
+
+    monkeypatch.setattr(commands, "checksums", worked)
+    monkeypatch.setattr(commands, "preview_frames", worked)
+    for place in (tmp_path / "file", tmp_path / "file" / "deeper"):
+        with pytest.raises(DataError, match=rf"cannot write to {place}: "):
+            run(commands.data_checksum, root, "--save", place / "hashes.json")
+        with pytest.raises(DataError, match=rf"cannot write to {place}: "):
+            run(commands.preview, root, "--out", place)
+    with pytest.raises(DataError, match=r"cannot write .*pets: it is a folder"):
+        run(commands.data_checksum, root, "--save", root)
+
+
+def test_a_preview_that_fails_leaves_the_old_pair(tmp_path, media):
+    root = media.write_folders(tmp_path / "pets")
+    for name in ("frames", "sounds"):
+        (tmp_path / f"preview-{name}.png").write_text("old")
+    (root / "cat" / "cat0.wav").write_bytes(b"")
+    with pytest.raises(DataError, match=r"cat0\.wav"):
+        run(commands.preview, root, "--out", tmp_path)
+    assert [p.read_text() for p in sorted(tmp_path.glob("*.png"))] == ["old", "old"]
+
+
+def test_a_broken_file_is_listed_once_for_all_corruptions(tmp_path, media, capsys):
+    root = media.write_folders(tmp_path / "pets")
+    (root / "cat" / "cat0.wav").write_bytes(b"")
+    assert run(commands.corrupt, root, "--modality", "audio", "--corruptions", "rain", "wind") == 1
+    out = capsys.readouterr().out
+    assert "6 files made, 0 kept, 2 failed" in out
+    assert out.count("cat0.wav") == 1
+    assert "(2 times)" in out
+
+
+def test_prepare_tells_what_was_made_again_and_what_was_not_used(videos, tmp_path, media, capsys):
+    root = tmp_path / "set"
+    media.write_video(videos / "top.mp4")
+    assert run(commands.prepare, videos, root) == 0
+    assert f"{videos / 'top.mp4'}: not used" in capsys.readouterr().out
+    media.write_video(videos / "cat" / "a.mp4", 0.8, 900)
+    (root / "audio-C").mkdir()
+    assert run(commands.prepare, videos, root) == 0
+    out = capsys.readouterr().out
+    assert "1 clips made (1 again, as the video was replaced), 3 kept, 0 failed." in out
+    assert "remove its -C folders" in out
+
+
+def test_a_failure_names_its_file_once(videos, tmp_path, capsys):
+    (videos / "cat" / "b.mp4").write_bytes(b"x" * 100)
+    assert run(commands.prepare, videos, tmp_path / "set") == 1
+    assert capsys.readouterr().out.count("b.mp4") == 1
+
+
+def test_numbers_that_mean_nothing_are_refused_by_name(tmp_path, media):
+    root = media.write_folders(tmp_path / "pets")
+    for count in (0, -1):
+        with pytest.raises(OptionError, match=rf"count is .* at least 1, not {count}"):
+            run(commands.data_checksum, root, "--count", count)
+    for command in (commands.data_check, commands.data_checksum, commands.corrupt):
+        with pytest.raises(OptionError, match=r"workers is 0 .* not -2"):
+            run(command, root, "--workers", -2)
+    assert not (tmp_path / "pets-C").exists()

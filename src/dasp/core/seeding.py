@@ -20,6 +20,12 @@ def numpy_generator(seed: int, *purpose: str) -> np.random.Generator:
     True
     """
     check_seed(seed)
+    for name in purpose:
+        if not isinstance(name, str):
+            raise OptionError(
+                f"what a generator is for (the corruption, the sample_id) is given as texts, "
+                f"not {name!r}: use str({name!r})."
+            )
     text = "\x1f".join((str(seed), *purpose))
     digest = hashlib.sha256(text.encode()).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from dasp.core.errors import DataError
+from dasp.data.causes import failure_lines
 from dasp.data.manifest import Clip, Manifest
 from dasp.data.media import extra, read_wave
 from dasp.data.parallel import run_jobs, with_bar
@@ -41,7 +42,7 @@ class CheckReport:
         yield f"sounds      {_counts(self.sample_rates)}; {_spread(self.seconds)} s"
         yield f"frames      {_counts(self.frame_sizes)}"
         yield f"problems    {len(self.problems)}"
-        yield from (f"  {file}: {reason}" for file, reason in self.problems)
+        yield from (f"  {line}" for line in failure_lines(self.problems))
 
 
 @dataclass(frozen=True)
@@ -89,14 +90,21 @@ def _look(frames: Sequence[int] | None, clip: Clip) -> _Facts:
     try:
         read_wave(clip.wav)
     except DataError as error:
-        problems.append((str(clip.wav), str(error)))
+        problems.append((str(clip.wav), _reason("sound", clip.wav, error)))
     for index in range(len(clip.frames)) if frames is None else frames:
         path = clip.frames[clip.frame_index(index)]
         try:
             sizes.append("{}x{}".format(*read_frame(path).size))
         except DataError as error:
-            problems.append((str(path), str(error)))
+            problems.append((str(path), _reason("frame", path, error)))
     return _Facts(problems, rate, seconds, sizes)
+
+
+def _reason(kind: str, path: Path, error: DataError) -> str:
+    """Return the error's words; those of a missing file would send the reader to this check."""
+    if path.exists():
+        return str(error)
+    return f"no {kind} {path}: make it with 'dasp prepare', or take its clip off the list."
 
 
 def _sound_format(path: Path) -> tuple[str | None, float | None]:

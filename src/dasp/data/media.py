@@ -10,6 +10,7 @@ from PIL import Image
 
 from dasp.core.errors import DataError
 from dasp.core.files import atomic_path
+from dasp.data.causes import cause
 
 SAMPLE_RATE = 16000
 SHORTEST = 400  # samples: one 25 ms window of the filterbank
@@ -23,7 +24,8 @@ def extra(module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise DataError(
-            f"reading and writing media needs '{module}': pip install 'dasp-tta[media]'."
+            f"reading and writing media needs '{module}': pip install 'dasp-tta[media]', or from a "
+            "clone .venv/bin/pip install -c constraints.txt -e '.[media]'."
         ) from error
 
 
@@ -42,7 +44,7 @@ def read_wave(path: str | Path) -> NDArray[np.float32]:
             f"no sound {path}: run 'dasp data check' to list what is missing."
         ) from error
     except (OSError, soundfile.SoundFileError) as error:
-        raise DataError(f"cannot read the sound {path}: {error}; make it again.") from error
+        raise DataError(f"cannot read the sound {path}: {cause(error)}; make it again.") from error
     if rate != SAMPLE_RATE or wave.shape[1] != 1:
         raise DataError(
             f"the sound {path} has {rate} Hz and {wave.shape[1]} channel(s), where 16000 Hz mono "
@@ -88,28 +90,35 @@ def write_wave(path: str | Path, samples: NDArray[np.int16]) -> None:
 
 
 def decode_frames(path: str | Path, count: int) -> list[Image.Image]:
-    """Return `count` frames of a video, evenly spaced: the first at each 1/count of its length."""
+    """Return `count` frames of a video, evenly spaced: the first at each 1/count of its length.
+
+    Where none begins after such a place, it is the last one, which is still shown there.
+    """
     av = extra("av")
     try:
         with av.open(str(path)) as container:
             if not container.streams.video:
                 raise DataError(f"{path} holds no pictures: take it off the list.")
             _check_boxes(Path(path))
-            length = min(_length(container, container.streams.video[0]), SECONDS)
+            stream = container.streams.video[0]
+            length = min(_length(container, stream), SECONDS)
             frames: list[Image.Image] = []
-            last = 0.0
+            end, frame = 0.0, None
             for frame in container.decode(video=0):
-                last = float(frame.time or 0) - _start(container.streams.video[0])
-                while len(frames) < count and last >= len(frames) * length / count - 1e-3:
+                begin = float(frame.time or 0) - _start(stream)
+                end = begin + _shown(frame, stream)
+                while len(frames) < count and begin >= len(frames) * length / count - 1e-3:
                     frames.append(frame.to_image())
-                if last > SECONDS:
+                if begin > SECONDS:
                     break
+            while frame is not None and len(frames) < count and end > len(frames) * length / count:
+                frames.append(frame.to_image())
     except (av.FFmpegError, OSError) as error:
-        raise DataError(f"cannot read the video {path}: {error}; fetch it again.") from error
-    if len(frames) < count or last < length - MISSING_TAIL:
+        raise DataError(f"cannot read the video {path}: {cause(error)}; fetch it again.") from error
+    if len(frames) < count or end < length - MISSING_TAIL:
         raise DataError(
             f"the video {path} is cut off: {length:.1f} s of pictures are promised and "
-            f"{last:.1f} s are there; fetch it again."
+            f"{end:.1f} s are there; fetch it again."
         )
     return frames
 
@@ -132,7 +141,9 @@ def decode_sound(path: str | Path) -> NDArray[np.int16]:
                     break
             chunks += [part.to_ndarray()[0] for part in resampler.resample(None)]
     except (av.FFmpegError, OSError) as error:
-        raise DataError(f"cannot read the sound of {path}: {error}; fetch it again.") from error
+        raise DataError(
+            f"cannot read the sound of {path}: {cause(error)}; fetch it again."
+        ) from error
     samples = np.concatenate(chunks)[:wanted] if chunks else np.zeros(0, np.int16)
     if len(samples) < max(SHORTEST, (length - MISSING_TAIL) * SAMPLE_RATE):
         raise DataError(
@@ -165,6 +176,13 @@ def _length(container: Any, stream: Any) -> float:
     if stream.duration is not None:
         return float(stream.duration * stream.time_base)
     return float(container.duration or 0) / 1e6
+
+
+def _shown(frame: Any, stream: Any) -> float:
+    """Return the seconds that a frame is shown: its own duration, else that of most frames."""
+    if getattr(frame, "duration", None):
+        return float(frame.duration * frame.time_base)
+    return float(1 / stream.average_rate) if stream.average_rate else 0.0
 
 
 def _start(stream: Any) -> float:

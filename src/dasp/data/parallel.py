@@ -17,6 +17,8 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dasp.core.errors import OptionError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -33,6 +35,14 @@ def run_jobs(
     With workers 0 everything runs here, and gives the same bits. The function goes to each
     worker once; results should be small or arrays. Workers end when this process is killed.
     """
+    if workers is not None and workers < 0:
+        raise OptionError(f"workers is 0 (no other process) or more, not {workers}.")
+    return _results(function, items, workers)
+
+
+def _results(
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int | None
+) -> Iterator[Result]:
     count = min(len(items), cores() if workers is None else workers)
     if count == 0:
         for item in items:

@@ -1,9 +1,11 @@
 """From mp4 files to READ's layout: ten frames and a 16 kHz mono wav a clip."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -13,7 +15,8 @@ from dasp.data.manifest import inside
 from dasp.data.media import decode_frames, decode_sound, extra, write_wave
 from dasp.data.parallel import run_jobs, with_bar
 from dasp.data.read_list import FRAMES, read_entries, read_labels, write_labels, write_list
-from dasp.data.trees import remove_leftovers
+from dasp.data.stamps import Stamp, is_outdated, read_stamps, stamp, write_stamps
+from dasp.data.trees import check_writable, remove_leftovers
 from dasp.data.video import CORRUPTION_SIDE, shorter_side
 
 FRAME_QUALITY = 95
@@ -30,11 +33,17 @@ class Source:
 
 @dataclass(frozen=True)
 class PrepareReport:
-    """What was made now, what was there already, and what failed: (video, reason)."""
+    """What was made now, what was there already, and what failed: (video, reason).
+
+    `remade` counts those of the made whose video had been replaced; `unused` are the videos that
+    lie in no class folder.
+    """
 
     made: int
     kept: int
     failed: list[tuple[str, str]]
+    remade: int = 0
+    unused: tuple[str, ...] = ()
 
 
 def prepare_tree(
@@ -50,26 +59,57 @@ def prepare_tree(
 
     Classes are the folders `source/<class>/<clip>.mp4`; or, with READ's list `refer` and its
     label CSV `labels`, the ids and classes of that list, videos being found by `<id>.mp4`.
-    A clip whose files are all there is kept, so an interrupted run goes on where it stopped.
-    A video that cannot be read is reported and left off the list.
+    A clip whose files are all there is kept, so an interrupted run goes on where it stopped,
+    and is made again when its video has been replaced since. A video that cannot be read is
+    reported and left off the list.
     """
     extra("av"), extra("soundfile")
     base = Path(root)
+    if not Path(source).is_dir():
+        raise DataError(f"no folder {source}: give the folder of the videos.")
     classes, sources = _by_list(source, refer, labels) if refer else _by_folder(source)
+    if base.resolve().is_relative_to(Path(source).resolve()):
+        raise DataError(f"{root} would lie among the videos of {source}: choose a root outside.")
+    stamps = read_stamps(base)
+    results = run_jobs(partial(_make_clip, base, stamps), sources, workers)
+    check_writable(base)
     for folder in ("audio", "video"):
         remove_leftovers(base / folder)
-    results = run_jobs(partial(_make_clip, base), sources, workers)
-    outcomes = list(with_bar(results, len(sources), "prepare", show))
-    good = [s for s, (state, _) in zip(sources, outcomes, strict=True) if state != "failed"]
+    outcomes = _collect(with_bar(results, len(sources), "prepare", show), sources, base, stamps)
+    good = [s for s, o in zip(sources, outcomes, strict=True) if o.state != "failed"]
     write_labels(base / "labels.csv", classes)
     write_list(base / f"{split}.json", [_entry(s) for s in good])
-    states = Counter(state for state, _ in outcomes)
+    states = Counter(outcome.state for outcome in outcomes)
     failed = [
-        (str(s.path or s.id), reason)
-        for s, (state, reason) in zip(sources, outcomes, strict=True)
-        if state == "failed"
+        (str(s.path or s.id), o.reason)
+        for s, o in zip(sources, outcomes, strict=True)
+        if o.state == "failed"
     ]
-    return PrepareReport(states["made"], states["kept"], failed)
+    made = states["made"] + states["remade"]
+    unused = () if refer else _outside(source)
+    return PrepareReport(made, states["kept"], failed, states["remade"], unused)
+
+
+def _collect(
+    results: Iterable["_Outcome"], sources: list[Source], root: Path, stamps: dict[str, Stamp]
+) -> list["_Outcome"]:
+    """Wait for all clips; record the videos they come from, also when this is interrupted."""
+    outcomes = []
+    known = dict(stamps)
+    try:
+        for source, outcome in zip(sources, results, strict=True):
+            outcomes.append(outcome)
+            if outcome.stamp is not None:
+                known[source.id] = outcome.stamp
+    finally:
+        write_stamps(root, known)
+    return outcomes
+
+
+def _outside(source: str | Path) -> tuple[str, ...]:
+    """Return the videos that lie in no class folder, or deeper than one."""
+    base = Path(source)
+    return tuple(sorted(str(p) for p in set(base.rglob("*.mp4")) - set(base.glob("*/*.mp4"))))
 
 
 def _by_folder(source: str | Path) -> tuple[tuple[str, ...], list[Source]]:
@@ -90,8 +130,10 @@ def _by_folder(source: str | Path) -> tuple[tuple[str, ...], list[Source]]:
 def _by_list(
     source: str | Path, refer: str | Path, labels: str | Path | None
 ) -> tuple[tuple[str, ...], list[Source]]:
+    if not Path(refer).is_file():
+        raise DataError(f"no list {refer}: give a list in READ's format with --refer.")
     if labels is None:
-        raise DataError(f"the list {refer} needs its label CSV too: give labels.")
+        raise DataError(f"the list {refer} needs its label CSV too: give it with --labels.")
     classes = read_labels(labels)
     videos = {video.stem: video for video in sorted(Path(source).rglob("*.mp4"))}
     sources = []
@@ -117,23 +159,35 @@ def _entry(source: Source) -> dict[str, str]:
     }
 
 
-def _make_clip(root: Path, source: Source) -> tuple[str, str]:
-    """Write the files of one clip; return "made", "kept" or "failed", and why it failed."""
+class _Outcome(NamedTuple):
+    """What became of one video: "made", "remade", "kept" or "failed"; why; its stamp."""
+
+    state: str
+    reason: str = ""
+    stamp: Stamp | None = None
+
+
+def _make_clip(root: Path, stamps: Mapping[str, Stamp], source: Source) -> _Outcome:
+    """Write the files of one clip, unless they are there and come from the video as it is."""
     if source.path is None:
-        return "failed", f"no {source.id}.mp4 among the videos"
+        return _Outcome("failed", f"no {source.id}.mp4 among the videos")
     wav = root / "audio" / f"{source.id}.wav"
     frames = [root / "video" / f"frame_{i}" / f"{source.id}.jpg" for i in range(FRAMES)]
+    now = stamp(source.path)
+    state = "made"
     if wav.exists() and all(frame.exists() for frame in frames):
-        return "kept", ""
+        if not is_outdated(source.path, wav, stamps.get(source.id)):
+            return _Outcome("kept", stamp=now)
+        state = "remade"
     try:
         inside(wav, root / "audio", f"the id '{source.id}'")
         pictures, sound = decode_frames(source.path, FRAMES), decode_sound(source.path)
     except DataError as error:
-        return "failed", str(error)
+        return _Outcome("failed", str(error))
     for picture, path in zip(pictures, frames, strict=True):
         if min(picture.size) > CORRUPTION_SIDE:
             picture = shorter_side(picture, CORRUPTION_SIDE, Image.Resampling.BICUBIC)
         with atomic_path(path) as part:
             picture.save(part, "JPEG", quality=FRAME_QUALITY)
     write_wave(wav, sound)
-    return "made", ""
+    return _Outcome(state, stamp=now)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dasp.core.errors import DataError, unknown_name
 from dasp.core.files import atomic_path
+from dasp.data.causes import cause
 from dasp.data.manifest import Clip, Manifest, inside
 
 FRAMES = 10
@@ -19,7 +20,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the labels {path}: {error}.") from error
+        raise DataError(f"cannot read the labels {path}: {cause(error)}.") from error
     try:
         by_index = {int(row["index"]): row["mid"] for row in rows}
     except (KeyError, TypeError, ValueError) as error:
@@ -64,7 +65,7 @@ def read_entries(path: str | Path) -> list[dict[str, str]]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"cannot read the list {path}: {error}.") from error
+        raise DataError(f"cannot read the list {path}: {cause(error)}.") from error
     entries = content.get("data") if isinstance(content, dict) else None
     if not isinstance(entries, list):
         raise DataError(f'{path} is no list of clips: it must be {{"data": [...]}}.')

@@ -60,9 +60,17 @@ def open_manifest(
         raise DataError(f"no folder {base}: give the root of the data set.")
     if dataset is not None:
         spec = spec_of(dataset)
+        release_list = Path(list_file or base / spec.list_file)
+        release_labels = Path(label_file or base / spec.label_file)
+        for path in (release_list, release_labels):
+            if not path.is_file():
+                raise DataError(
+                    f"no file {path}: {dataset} is read with the list and the label file of "
+                    "READ's release; copy both there, or give --list-file and --label-file."
+                )
         return read_list(
-            Path(list_file or base / spec.list_file),
-            Path(label_file or base / spec.label_file),
+            release_list,
+            release_labels,
             base,
             spec.audio_dir,
             spec.video_dir,
@@ -70,9 +78,21 @@ def open_manifest(
         )
     default_list = base / f"{split}.json"
     if list_file is None and label_file is None and not default_list.exists():
+        _refuse_missing_split(base, split)
         return read_folders(base)
     labels = Path(label_file or base / "labels.csv")
     return read_list(Path(list_file or default_list), labels, base, name=base.name)
+
+
+def _refuse_missing_split(root: Path, split: str) -> None:
+    """Refuse a list that was asked for by name, or that is lacking where there are others.
+
+    The plain layout has no lists, so only the default split stands for all of its clips.
+    """
+    lists = sorted(p.name for p in root.glob("*.json") if not p.name.startswith("."))
+    if split != "test" or (lists and (root / "labels.csv").exists()):
+        found = f"the lists there are {', '.join(lists)}" if lists else "there is no list at all"
+        raise DataError(f"no {split}.json in {root}: {found}; choose one with --split.")
 
 
 def spec_of(dataset: str) -> Spec:

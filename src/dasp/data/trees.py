@@ -1,10 +1,12 @@
 """Corrupted copies on disk, where READ puts them: `<folder>-C/<corruption>/severity_<k>/…`."""
 
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from dasp.core.errors import OptionError
+from dasp.core.errors import DataError, OptionError
+from dasp.data.causes import cause
 from dasp.data.manifest import Clip, Manifest
 
 
@@ -55,6 +57,26 @@ def premade(
         return replace(clip, frames=tuple(frames))
 
     return replace(manifest, clips=tuple(moved(clip) for clip in manifest.clips))
+
+
+def check_writable(folder: Path, name: str = "") -> None:
+    """Make `folder` if it is not there, or say why nothing can be written to it: before the work.
+
+    With `name`, the file of that name may be there, but not a folder. Permissions do not tell
+    everything, so a file is really made, and goes at once.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"cannot write to {folder}: it is no folder; choose another place.")
+    if name and (folder / name).is_dir():
+        raise DataError(f"cannot write {folder / name}: it is a folder; give a file name.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {folder}: {cause(error)}; choose another place."
+        ) from error
 
 
 def remove_leftovers(folder: Path) -> None:

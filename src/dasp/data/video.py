@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from dasp.core.errors import DataError
+from dasp.data.causes import cause
 
 SIDE = 224
 CORRUPTION_SIDE = 256  # frames are reduced to this before the crop that is damaged
@@ -36,8 +37,10 @@ def read_frame(path: str | Path | BytesIO, name: str = "") -> Image.Image:
         raise DataError(
             f"no frame {what}: run 'dasp data check' to list what is missing."
         ) from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"cannot read the frame {what}: no picture; make it again.") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Warning) as error:
-        raise DataError(f"cannot read the frame {what}: {error}; make it again.") from error
+        raise DataError(f"cannot read the frame {what}: {cause(error)}; make it again.") from error
     if rgb is None:
         raise DataError(
             f"the frame {what} has colour mode {mode}, where 8-bit RGB or grey is expected: "

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dasp.core.errors import DataError
+from dasp.core.errors import DataError, OptionError
 from dasp.core.files import atomic_path
+from dasp.data.causes import cause
 from dasp.data.dataset import ClipDataset
 from dasp.data.manifest import Manifest
 from dasp.data.media import pcm16
 from dasp.data.parallel import run_jobs, with_bar
-from dasp.streams.domains import Domain, domain_dataset
+from dasp.streams.corrupt import check_records
+from dasp.streams.domains import Domain, DomainDamage, domain_dataset
 
 DIGITS = 16
 
@@ -35,8 +37,14 @@ def checksums(
     """Return {domain: hash} of the pixels and 16-bit samples of the first `count` clips.
 
     The clean frames and sounds come first, as "video/clean" and "audio/clean". With `on_disk`
-    the corrupted tree is read instead of made; the hashes are the same.
+    the corrupted tree is read instead of made; the hashes are the same, and a tree that was
+    made with another seed or otherwise than asked for is refused.
     """
+    if count < 1:
+        raise OptionError(f"count is the number of clips to hash, at least 1, not {count}.")
+    if on_disk:
+        damages = [DomainDamage(domain, seed, frost_dir, noise_dir) for domain in domains]
+        check_records(manifest, damages, out)
     few = manifest.first(count)
     work: list[tuple[str, Domain | None]] = [(modality, None) for modality in ("video", "audio")]
     work += [(domain.modality, domain) for domain in domains]
@@ -82,7 +90,7 @@ def read_checksums(path: Path) -> dict[str, str]:
     try:
         theirs: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"cannot read the checksums {path}: {error}.") from error
+        raise DataError(f"cannot read the checksums {path}: {cause(error)}.") from error
     if not isinstance(theirs, dict):
         raise DataError(f"{path} holds no checksums: make them with 'dasp data checksum --save'.")
     return theirs

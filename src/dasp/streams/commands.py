@@ -3,21 +3,27 @@
 Each function prints for a reader and returns an exit code: 0 when all is well, else 1.
 """
 
+from collections import Counter
 from pathlib import Path
+from typing import Annotated
 
+import tyro
+
+from dasp.data.causes import failure_lines
 from dasp.data.check import check_tree
 from dasp.data.prepare import prepare_tree
+from dasp.data.trees import check_writable
 from dasp.streams.checksum import checksums, differences, read_checksums, save_checksums
 from dasp.streams.corrupt import corrupt_tree
 from dasp.streams.options import Data, DomainOptions, Domains
-from dasp.streams.preview import preview_frames, preview_sounds
+from dasp.streams.preview import preview_frames, preview_sounds, save_sheets
 
 ALL = DomainOptions()
 
 
 def prepare(
-    source: Path,
-    root: Path,
+    source: Annotated[Path, tyro.conf.arg(metavar="SOURCE")],
+    root: Annotated[Path, tyro.conf.arg(metavar="ROOT")],
     /,
     refer: Path | None = None,
     labels: Path | None = None,
@@ -27,19 +33,25 @@ def prepare(
     """Turn mp4 videos into a data set: ten frames and a 16 kHz mono wav a clip.
 
     Writes audio/, video/frame_0 … frame_9/, <split>.json and labels.csv below the root. Run it
-    again after an interruption: clips that are complete are kept. A video that cannot be read
-    is reported and left off the list, and the exit code is 1.
+    again after an interruption: clips that are complete are kept, but for those whose video was
+    replaced since (its size and time are in .sources.json), which are made again. A video that
+    cannot be read is reported and left off the list, and the exit code is 1.
 
     Args:
         source: Folder of the videos, <class>/<clip>.mp4.
-        root: Folder to write; made if it is not there.
+        root: Folder to write, outside of the source; made if it is not there.
         refer: List in READ's format with ids and labels; videos are then found by <id>.mp4.
         labels: Label file of that list (index,mid[,display_name]).
         split: Name of the list to write.
-        workers: Processes to use; by default one a core.
+        workers: Processes to use; by default one a core, 0 for none but this one.
     """
     report = prepare_tree(source, root, refer, labels, split, workers, show=True)
-    print(f"{report.made} clips made, {report.kept} kept, {len(report.failed)} failed.")
+    again = f" ({report.remade} again, as the video was replaced)" if report.remade else ""
+    print(f"{report.made} clips made{again}, {report.kept} kept, {len(report.failed)} failed.")
+    if report.remade and any(root.glob("*-C")):
+        print(f"  corrupted copies in {root} are of the old videos: remove its -C folders")
+    for video in report.unused:
+        print(f"  {video}: not used, as it is not {source}/<class>/<clip>.mp4")
     return _failures(report.failed)
 
 
@@ -53,7 +65,7 @@ def data_check(data: Data, frames: tuple[int, ...] = (), workers: int | None = N
     Args:
         data: Which data set.
         frames: Frames to look at, for instance 5; by default all ten.
-        workers: Processes to use; by default one a core.
+        workers: Processes to use; by default one a core, 0 for none but this one.
     """
     report = check_tree(data.manifest(), data.spec(), frames or None, workers, show=True)
     for line in report.lines():
@@ -76,7 +88,7 @@ def corrupt(
         data: Which data set.
         domains: Which corruptions.
         frames: Frames to corrupt; by default the middle one, which evaluation uses.
-        workers: Processes to use; by default one a core.
+        workers: Processes to use; by default one a core, 0 for none but this one.
     """
     report = corrupt_tree(
         data.manifest(),
@@ -108,15 +120,18 @@ def data_checksum(
     Args:
         data: Which data set.
         domains: Which corruptions.
-        count: How many clips, from the first of the list on.
+        count: How many clips, from the first of the list on; at least 1.
         frame: Which frame; by default the middle one.
-        on_disk: Read the tree that `dasp corrupt` wrote, instead of corrupting now.
+        on_disk: Read the tree that `dasp corrupt` wrote, with the same seed, instead of
+            corrupting now.
         save: File to write the hashes to (JSON).
         against: File of hashes to compare with; the exit code is 1 if some differ.
-        workers: Processes to use; by default one a core.
+        workers: Processes to use; by default one a core, 0 for none but this one.
     """
     manifest = data.manifest()
     theirs = read_checksums(against) if against is not None else None
+    if save is not None:
+        check_writable(save.parent, save.name)
     hashes = {"list": manifest.digest[:16]} | checksums(
         manifest,
         domains.domains(),
@@ -161,13 +176,15 @@ def preview(
         out: Folder to write the two pictures to.
     """
     chosen = data.manifest().find(clip)
-    preview_frames(chosen, out / "preview-frames.png", seed, frame, frost_dir)
-    preview_sounds(chosen, out / "preview-sounds.png", seed, noise_dir)
-    print(f"{out / 'preview-frames.png'}\n{out / 'preview-sounds.png'}")
+    check_writable(out)
+    frames = preview_frames(chosen, seed, frame, frost_dir)
+    sounds = preview_sounds(chosen, seed, noise_dir)
+    for path in save_sheets(frames, sounds, out):
+        print(path)
     return 0
 
 
 def _failures(failed: list[tuple[str, str]]) -> int:
-    for name, reason in failed:
-        print(f"  {name}: {reason}")
+    for line, count in Counter(failure_lines(failed)).items():
+        print(f"  {line}" + (f" ({count} times)" if count > 1 else ""))
     return 1 if failed else 0

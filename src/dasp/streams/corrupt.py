@@ -92,17 +92,28 @@ def corrupt_tree(
     for clip in manifest.clips:
         for frame in frames or ():
             clip.frame_index(frame)
+    writer = _TreeWriter(manifest.clips, damages, frames, out)
+    numbers = range(len(damages) * len(manifest.clips))
+    results = run_jobs(writer, numbers, workers)
     for damage in damages:
         for folder in _folders(manifest, damage.domain, out):
             _claim(folder, damage)
-    writer = _TreeWriter(manifest.clips, damages, frames, out)
-    numbers = range(len(damages) * len(manifest.clips))
     total = CorruptReport()
-    for part in with_bar(run_jobs(writer, numbers, workers), len(numbers), "corrupt", show):
+    for part in with_bar(results, len(numbers), "corrupt", show):
         total.made += part.made
         total.kept += part.kept
         total.failed += part.failed
     return total
+
+
+def check_records(manifest: Manifest, damages: Sequence[DomainDamage], out: Path | None) -> None:
+    """Refuse a tree whose record says that it was made otherwise than `damages` say.
+
+    Trees of other programs have no record and are taken as they are.
+    """
+    for damage in damages:
+        for folder in _folders(manifest, damage.domain, out):
+            _is_recorded(_record(folder, damage), _settings(damage))
 
 
 def _folders(manifest: Manifest, domain: Domain, out: Path | None) -> list[Path]:
@@ -123,22 +134,8 @@ def _folders(manifest: Manifest, domain: Domain, out: Path | None) -> list[Path]
 
 def _claim(folder: Path, damage: DomainDamage) -> None:
     """Record how the copies in `folder` are made, or refuse to mix them with others."""
-    record = folder / f"dasp-{damage.modality}.json"
-    settings = {
-        "domain": str(damage.domain),
-        "seed": damage.seed,
-        "fingerprint": damage.fingerprint(),
-    }
-    if record.exists():
-        try:
-            found = json.loads(record.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"{record} cannot be read: {error}; remove {folder}.") from error
-        if found != settings:
-            raise DataError(
-                f"{folder} was made with {found}, not {settings}: another seed, other textures or "
-                "recordings, or another version. Remove it, or choose another out."
-            )
+    record, settings = _record(folder, damage), _settings(damage)
+    if _is_recorded(record, settings):
         remove_leftovers(folder)
         return
     pattern = "*.jpg" if damage.modality == "video" else "*.wav"
@@ -148,3 +145,32 @@ def _claim(folder: Path, damage: DomainDamage) -> None:
         )
     with atomic_path(record) as part:
         part.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+
+
+def _is_recorded(record: Path, settings: dict[str, str | int]) -> bool:
+    """Return whether there is a `record`, and refuse one that tells of other settings."""
+    folder = record.parent
+    if not record.exists():
+        return False
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{record} cannot be read: {error}; remove {folder}.") from error
+    if found != settings:
+        raise DataError(
+            f"{folder} was made with {found}, not {settings}: another seed, other textures or "
+            "recordings, or another version. Remove it, or choose another out."
+        )
+    return True
+
+
+def _record(folder: Path, damage: DomainDamage) -> Path:
+    return folder / f"dasp-{damage.modality}.json"
+
+
+def _settings(damage: DomainDamage) -> dict[str, str | int]:
+    return {
+        "domain": str(damage.domain),
+        "seed": damage.seed,
+        "fingerprint": damage.fingerprint(),
+    }

@@ -15,7 +15,7 @@ from dasp.streams.domains import Domain, all_domains
 class DataOptions:
     """Which data set."""
 
-    root: tyro.conf.Positional[Path]
+    root: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="ROOT")]]
     """Folder of the data set: READ's layout, or <class>/<clip>.wav with .jpg or .png."""
     dataset: str | None = None
     """The name kinetics50 or vggsound: READ's release, with its folders."""

@@ -26,9 +26,9 @@ QUIET, LOUD = -14.0, 6.0  # log-mel energies at the ends of the colours
 
 
 def preview_frames(
-    clip: Clip, path: Path, seed: int = 0, frame: int | None = None, frost_dir: Path | None = None
-) -> None:
-    """Save a sheet of one frame: a row a corruption, the clean frame and severities 1 to 5."""
+    clip: Clip, seed: int = 0, frame: int | None = None, frost_dir: Path | None = None
+) -> Image.Image:
+    """Return a sheet of one frame: a row a corruption, the clean frame and severities 1 to 5."""
     index = clip.frame_index(frame)
     image = corruption_image(read_frame(clip.frames[index]))
 
@@ -38,11 +38,11 @@ def preview_frames(
         damage = DomainDamage(domain, seed, frost_dir=frost_dir)
         return Image.fromarray(damage.frame(image, clip.frame_id(index)))
 
-    _sheet("video", picture, f"{clip.id}, frame {index}, seed {seed}", path)
+    return _sheet("video", picture, f"{clip.id}, frame {index}, seed {seed}")
 
 
-def preview_sounds(clip: Clip, path: Path, seed: int = 0, noise_dir: Path | None = None) -> None:
-    """Save a sheet of spectrograms: a row a corruption, time to the right, pitch upwards."""
+def preview_sounds(clip: Clip, seed: int = 0, noise_dir: Path | None = None) -> Image.Image:
+    """Return a sheet of spectrograms: a row a corruption, time to the right, pitch upwards."""
     wave = read_wave(clip.wav)
 
     def picture(domain: Domain | None) -> Image.Image:
@@ -51,7 +51,7 @@ def preview_sounds(clip: Clip, path: Path, seed: int = 0, noise_dir: Path | None
         damage = DomainDamage(domain, seed, noise_dir=noise_dir)
         return spectrogram(damage.sound(wave, clip.id))
 
-    _sheet("audio", picture, f"{clip.id}, log-mel, seed {seed}", path)
+    return _sheet("audio", picture, f"{clip.id}, log-mel, seed {seed}")
 
 
 def spectrogram(wave: NDArray[np.float32]) -> Image.Image:
@@ -67,9 +67,18 @@ def spectrogram(wave: NDArray[np.float32]) -> Image.Image:
     return Image.fromarray(np.stack(channels, axis=-1).astype(np.uint8))
 
 
+def save_sheets(frames: Image.Image, sounds: Image.Image, folder: Path) -> tuple[Path, Path]:
+    """Write both sheets or neither, and return where they are."""
+    targets = folder / "preview-frames.png", folder / "preview-sounds.png"
+    with atomic_path(targets[0]) as first, atomic_path(targets[1]) as second:
+        frames.save(first, "PNG")
+        sounds.save(second, "PNG")
+    return targets
+
+
 def _sheet(
-    modality: str, picture: Callable[[Domain | None], Image.Image], title: str, path: Path
-) -> None:
+    modality: str, picture: Callable[[Domain | None], Image.Image], title: str
+) -> Image.Image:
     rows = names(modality)
     step = CELL + GAP
     size = (LEFT + step * (1 + len(SEVERITIES)), TOP * 2 + step * len(rows))
@@ -87,5 +96,4 @@ def _sheet(
         for column, domain in enumerate(domains):
             cell = picture(domain).resize((CELL, CELL), Image.Resampling.LANCZOS)
             sheet.paste(cell, (LEFT + column * step, top))
-    with atomic_path(path) as part:
-        sheet.save(part, "PNG")
+    return sheet
