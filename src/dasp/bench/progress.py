@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from dasp.core.progress import bars
 
 ROWS = 6  # running cells shown at once
 
@@ -15,15 +14,7 @@ class Bars:
     """Progress bars on standard error; silent where `show` is off."""
 
     def __init__(self, show: bool) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=Console(stderr=True),
-            disable=not show,
-        )
+        self._progress = bars(show)
 
     def __enter__(self) -> "Bars":
         self._progress.start()

@@ -6,12 +6,13 @@ from typing import Literal
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from dasp.bench.examples import Examples
 from dasp.bench.fitting import Epoch, Settings, Stage, fit
 from dasp.core.errors import OptionError
+from dasp.core.progress import bars
 from dasp.data.dataset import ClipDataset
 from dasp.data.sets import open_manifest
 from dasp.data.shapes import CLASSES, FRAMES, ShapePairs, SoundingShapes
@@ -76,7 +77,7 @@ def train(
     console = Console()
     settings = Settings(lr=lr, weight_decay=weight_decay, batch=batch, seed=seed)
     sizes = {"embed_dim": width, "num_heads": heads, "depth": depth, "mlp_ratio": mlp_ratio}
-    with _progress(console) as progress:
+    with bars() as progress:
         if data is None:
             stages, held_out = _shapes(
                 flavour, easy_epochs, epochs, epoch_size, seed, cache, progress
@@ -137,16 +138,6 @@ def _clips(data: Path, validation: Path | None, epochs: int) -> tuple[list[Stage
 def _kept(examples: SoundingShapes) -> Examples:
     """Draw all samples once: they are used after every epoch."""
     return [examples[index] for index in range(len(examples))]
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
 
 
 def _table(history: list[Epoch]) -> Table:

@@ -14,10 +14,9 @@ from multiprocessing.context import BaseContext
 from typing import Any, TypeVar
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dasp.core.errors import OptionError
+from dasp.core.progress import bars
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -111,14 +110,5 @@ def _one_thread() -> Iterator[None]:
 
 def with_bar(results: Iterable[Result], total: int, what: str, show: bool) -> Iterator[Result]:
     """Pass `results` on, showing how many of `total` are done and how long the rest will take."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        console=Console(stderr=True),
-        disable=not show,
-    )
-    with bar:
+    with bars(show) as bar:
         yield from bar.track(results, total=total, description=what)
