@@ -1,6 +1,6 @@
 """Measure the shipped source models on sounding shapes, clean and under every corruption.
 
-    python benchmarks/shapes_source.py --weights src/dasp/models/pretrained/sounding_shapes_*
+    python benchmarks/shapes_source.py --weights src/dasp/models/pretrained/sounding_shapes_[0-9]*
 
 prints clean accuracy (fused, each modality alone), accuracy by corruption at severity 5 and the
 mean over corruptions at each severity. Nothing here adapts.

@@ -69,7 +69,7 @@ def train(
         depth: blocks of each modality; one shared block follows.
         mlp_ratio: hidden width of a block's MLP over its width.
         threads: processor threads; the small model gains nothing from a second one.
-        cache: folder for the frames and sounds of the built-in set, made once (1.2 GB).
+        cache: folder for the frames and sounds of the built-in set, made once (1.3 GB).
     """
     if output.suffix != ".safetensors":
         raise OptionError(f"the output is a .safetensors file, not {output}.")
