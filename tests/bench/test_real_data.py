@@ -1,0 +1,94 @@
+"""The same bench on clips on disk in READ's layout, through the command."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dasp.bench.results import read_result
+from dasp.cli import main
+from dasp.data import prepare_tree
+from dasp.data.sets import SPECS
+from dasp.models import CavMae, save_weights
+
+
+@pytest.fixture(scope="module")
+def kinetics(tmp_path_factory, media):
+    """Six clips of two classes under the names of the release."""
+    folder = tmp_path_factory.mktemp("ks50")
+    for label in ("bark", "rain"):
+        for number in range(3):
+            path = folder / "videos" / label / f"{label}{number}.mp4"
+            media.write_video(path, pitch=200.0 + 100 * number)
+    root, spec = folder / "data", SPECS["kinetics50"]
+    prepare_tree(folder / "videos", root, workers=0)
+    names = {"test.json": spec.list_file, "labels.csv": spec.label_file}
+    names |= {"audio": spec.audio_dir, "video": spec.video_dir}
+    for old, new in names.items():
+        (root / old).rename(root / new)
+    return root
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_weights(CavMae(embed_dim=16, num_heads=2, depth=1, num_classes=2), path)
+    return path
+
+
+def run(kinetics, weights, tmp_path, *more):
+    words = ["bench", "--data", "kinetics50", "--root", str(kinetics), "--weights", str(weights)]
+    words += ["--methods", "source", "dasp", "--protocol", "interleaved", "--batch-size", "4"]
+    words += ["--corruptions", "fog", "rain", "--results", str(tmp_path / "results")]
+    words += ["--store", str(tmp_path / "store"), "--workers", "1", *more]
+    return main(words)
+
+
+def test_the_plan_runs_and_reports(kinetics, weights, tmp_path, capsys):
+    assert run(kinetics, weights, tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "report.html" in out
+    assert (tmp_path / "results" / "report.html").stat().st_size > 10_000
+    contents = [read_result(path) for path in (tmp_path / "results").glob("*.json")]
+    assert {content["cell"]["label"] for content in contents} == {"source", "dasp"}
+    for content in contents:
+        assert content["cell"]["data"]["name"] == "kinetics50"
+        assert content["cell"]["data"]["noise"] == "synthesised"
+        assert content["result"]["seen"] == 12
+
+
+def test_a_broken_clip_is_named_or_left_out_and_listed(kinetics, weights, tmp_path, capsys):
+    broken = Path(kinetics) / SPECS["kinetics50"].audio_dir / "bark1.wav"
+    whole = broken.read_bytes()
+    broken.write_bytes(b"")
+    try:
+        assert run(kinetics, weights, tmp_path) == 2
+        assert "bark1.wav" in capsys.readouterr().err
+        assert run(kinetics, weights, tmp_path, "--on-bad", "skip") == 0
+    finally:
+        broken.write_bytes(whole)
+    for path in (tmp_path / "results").glob("*.json"):
+        result = read_result(path)["result"]
+        assert result["seen"] == 10
+        assert [entry["id"] for entry in result["skipped"]] == ["bark1"]
+
+
+def test_wrong_words_are_refused_with_the_nearest(capsys, tmp_path):
+    for words, message in {
+        ("bench", "--set", "dasp.detla=1"): "did you mean 'delta'",
+        ("bench", "--methods", "dapss"): "did you mean 'dasp'",
+        ("bench", "--protocol", "interleave"): "did you mean 'interleaved'",
+        ("bench", "--data", "kinetics50"): "--root",
+        ("bench", "quik"): "did you mean 'quick'",
+        ("bench", "--severity", "6"): "severity",
+    }.items():
+        assert main([*words, "--results", str(tmp_path)]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_dry_run_says_what_would_be_run(capsys, tmp_path):
+    words = ["bench", "--methods", "source", "dasp", "--samples", "8", "--dry-run"]
+    assert main([*words, "--results", str(tmp_path)]) == 0
+    assert "10 runs: source, dasp" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
