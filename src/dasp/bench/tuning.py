@@ -13,9 +13,9 @@ from dasp.bench.plan import Entry, Plan
 from dasp.bench.results import read_result
 from dasp.bench.runner import Place, run_plan
 
-LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3)
+LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 # EATA's published similarity of .05 keeps few samples when there are few classes.
-EXTRA: dict[str, dict[str, tuple[Any, ...]]] = {"eata": {"similarity": (0.05, 0.25, 0.5)}}
+EXTRA: dict[str, dict[str, tuple[Any, ...]]] = {"eata": {"similarity": (0.05, 0.25)}}
 
 
 def grid(method: str) -> list[dict[str, Any]]:

@@ -132,7 +132,7 @@ def tune(
     plan: PlanName = "main",
     *,
     model: Words = ("sounding_shapes_0",),
-    protocol: Words = ("interleaved",),
+    protocol: Words = ("continual/video", "continual/audio", "interleaved"),
     samples: int = 320,
     results: Path = Path("out/tuning"),
     store: Path = Path("out/store"),
