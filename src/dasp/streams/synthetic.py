@@ -1,6 +1,6 @@
 """A synthetic world of sensors: classes are patterns, noise hides them, a shift offsets a sensor.
 
-It is what the first run and the contract check use; nothing in it is a claim about real data.
+It is what the contract check and the tests use; nothing in it is a claim about real data.
 """
 
 from collections.abc import Iterator, Mapping
