@@ -213,7 +213,8 @@ class Adaptation:
         return {name: v.clone() if v.is_inference() else v for name, v in batch.items()}
 
     def _precision(self) -> torch.autocast:
-        device = next(self.model.parameters()).device.type
+        parameter = next(self.model.parameters(), None)
+        device = "cpu" if parameter is None else parameter.device.type
         return torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast)
 
     def _check_options(self) -> None:
