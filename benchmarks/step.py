@@ -1,6 +1,6 @@
 """How much longer a DASP step takes than a plain forward, on CAV-MAE ViT-B: a ratio in one run.
 
-    .venv/bin/python benchmarks/step.py            # batch 16, about two minutes on two cores
+    .venv/bin/python benchmarks/step.py            # batch 16, about eleven minutes on two cores
 
 Both are timed in turn, so that a busy machine slows both alike; figures are medians of the paired
 ratios, of the time on the clock and of processor time (which others' load disturbs less). Weights
