@@ -63,6 +63,32 @@ def test_the_oldest_go_when_the_store_is_full(tmp_path):
     assert (kept == 0).all()  # whoever has it open keeps it
 
 
+def test_what_others_are_writing_is_left_alone(tmp_path):
+    store = Store(tmp_path, limit=0)
+    half = tmp_path / ".inputs-00.abc.part.npy"
+    half.write_bytes(b"x" * 1000)
+    store.get(KEY, 6, chunks())
+    assert half.exists()
+
+
+def fill(folder, names):
+    store = Store(folder)
+    for name in names:
+        store.get(KEY | {"name": name}, 6, chunks())
+
+
+def test_many_processes_filling_at_once_do_not_trip_over_each_other(tmp_path):
+    context = multiprocessing.get_context("fork")
+    names = [[f"{w}-{n}" for n in range(150)] for w in range(3)]
+    workers = [context.Process(target=fill, args=(tmp_path, own)) for own in names]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert len(list(tmp_path.glob("inputs-*.npy"))) == 450
+
+
 def hold(folder, queue):
     def slow():
         queue.put("made")

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +86,16 @@ class Store:
             yield
 
     def _shrink(self, keep: Path) -> None:
-        entries = sorted(self.folder.glob("*.npy"), key=lambda entry: entry.stat().st_mtime)
-        total = sum(entry.stat().st_size for entry in entries)
-        for entry in entries:
+        entries = []
+        for path in self.folder.glob("[!.]*.npy"):  # a dot: another process is writing it
+            with suppress(FileNotFoundError):  # or has just removed it
+                status = path.stat()
+                entries.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries):
             if total <= self.limit:
                 return
-            if entry != keep:
-                total -= entry.stat().st_size
-                entry.unlink(missing_ok=True)
-                entry.with_suffix(".json").unlink(missing_ok=True)
+            if path != keep:
+                total -= size
+                path.unlink(missing_ok=True)
+                path.with_suffix(".json").unlink(missing_ok=True)
