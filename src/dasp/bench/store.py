@@ -44,13 +44,16 @@ class Store:
     def get(self, key: dict[str, Any], rows: int, make: Make) -> Array:
         """Return the array (rows, ...) of `key`, read-only; make it first if it is not there."""
         path = self._path(key)
-        if not path.exists():
-            with self._locked(path):
-                if not path.exists():
-                    self._write(path, key, rows, make)
-                    self._shrink(keep=path)
-        os.utime(path)
-        array: Array = np.load(path, mmap_mode="r")
+        array: Array | None = None
+        while array is None:
+            if not path.exists():
+                with self._locked(path):
+                    if not path.exists():
+                        self._write(path, key, rows, make)
+                        self._shrink(keep=path)
+            with suppress(FileNotFoundError):  # removed meanwhile by a process that needed room
+                os.utime(path)
+                array = np.load(path, mmap_mode="r")
         if len(array) != rows:
             raise DataError(f"{path} has {len(array)} rows instead of {rows}: remove the file.")
         return array
