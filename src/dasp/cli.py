@@ -66,6 +66,9 @@ def _run(words: list[str]) -> int:
         )
     except DaspError as error:
         return _error(str(error))
+    except BrokenPipeError:  # whoever read the output, `head` perhaps, has seen enough
+        sys.stderr.close()
+        return 141
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _error(f"{place}{error.strerror or error}")
