@@ -134,9 +134,7 @@ def _told(tables: Sequence[PublishedTable], label: str, run: Run) -> tuple[Quant
     return Quantity(row.average), Quantity(table.gain(row.name), signed=True)
 
 
-def _differences(
-    measured: Sequence[Quantity], told: Sequence[Quantity]
-) -> tuple[Quantity, ...]:
+def _differences(measured: Sequence[Quantity], told: Sequence[Quantity]) -> tuple[Quantity, ...]:
     return tuple(
         Quantity(_minus(mine.value, theirs.value), signed=True)
         for mine, theirs in zip(measured, told, strict=True)
