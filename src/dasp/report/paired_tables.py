@@ -10,13 +10,13 @@ from dasp.report.svg import Plot
 from dasp.report.tables import pretty
 
 PARTS = ("difference", "low", "high", "models ahead", "models")
+DIGITS = 2  # so that an end that is all but 0 shows its sign
 MARKS = {"better": " ▲", "worse": " ▼"}
 READING = (
-    f"In brackets the {LEVEL:.0%} bootstrap interval over samples, each resampled with all its "
-    "appearances in domains and before source models: it covers another draw of test samples, not "
-    "other source models, whose spread is the ± and whose agreement is counted below, nor another "
-    "order of the stream. ▲ better, ▼ worse: the interval excludes 0 and every source model "
-    "agrees. Intervals are not widened for being many."
+    f"[ ]: {LEVEL:.0%} bootstrap interval over samples, each drawn with all it appears in, domains "
+    "and source models alike; it does not cover other source models (for these see the ± and the "
+    "count below) nor another order of the stream. ▲ better, ▼ worse: it excludes 0 and every "
+    "source model agrees. Not corrected for being many."
 )
 
 
@@ -132,8 +132,8 @@ def _cell(result: Comparison | None) -> Cell:
     """Return a comparison in three lines, and as numbers."""
     if result is None:
         return Cell(NONE, tuple(Quantity(None) for _ in PARTS))
-    mean = Quantity(result.difference, result.spread, signed=True)
-    low, high = Quantity(result.low, signed=True), Quantity(result.high, signed=True)
+    mean = Quantity(result.difference, result.spread, DIGITS, signed=True)
+    low, high = (Quantity(end, None, DIGITS, signed=True) for end in (result.low, result.high))
     mark = MARKS.get(result.verdict, "")
     ends, models = f"{low.text}, {high.text}", len(result.by_model)
     return Cell(

@@ -8,6 +8,9 @@ from dasp.report.runs import Run
 
 TITLES = {"kinetics50": "Kinetics50-C", "vggsound": "VGGSound-C"}
 
+Found = tuple[PublishedTable, PublishedRow]
+"""A published row, and the table it stands in."""
+
 
 def same_data(group: Group) -> bool:
     """Tell whether the data are ones that figures were published for."""
@@ -35,9 +38,7 @@ def tables_for(group: Group, protocol: str, data: str) -> list[PublishedTable]:
     ]
 
 
-def find(
-    tables: Sequence[PublishedTable], label: str, run: Run
-) -> tuple[PublishedTable, PublishedRow] | None:
+def find(tables: Sequence[PublishedTable], label: str, run: Run) -> Found | None:
     """Return the published row of a run: its method's own, or that of its ablation.
 
     A row of a plan whose label is not the method's name has options of its own (but for the

@@ -5,9 +5,16 @@ from collections.abc import Sequence
 from dasp.data.sets import SPECS
 from dasp.report.grid import Cell, Column, Quantity, Table
 from dasp.report.groups import Group, mean_std
-from dasp.report.published.load import PublishedRow, PublishedTable, claims
-from dasp.report.published.match import TITLES, data_sets, find, same_data, tables_for, usable
-from dasp.report.runs import Run
+from dasp.report.published.load import claims
+from dasp.report.published.match import (
+    TITLES,
+    Found,
+    data_sets,
+    find,
+    same_data,
+    tables_for,
+    usable,
+)
 from dasp.report.tables import Values, accuracies, domain_accuracies, pretty
 
 BOTH = ("accuracy", "gain")
@@ -24,31 +31,34 @@ ALIKE = (
 def published_table(group: Group, protocol: str) -> Table | None:
     """Measured and published accuracy and gain over Source of each method, and the difference.
 
-    Gains alone where the data are not the published ones; None where nothing was published for
-    this protocol and severity, or where the stream leaves out corruptions.
+    Gains alone where the data are not the published ones; None where nothing was published of
+    these methods for this protocol and severity, or where the stream leaves out corruptions.
     """
     labels = [label for label in group.labels if group.of(label, protocol)]
     sets = {name: tables_for(group, protocol, name) for name in data_sets(group)}
     sets = {name: tables for name, tables in sets.items() if tables}
-    if not labels or not sets:
-        return None
-    same = same_data(group)
-    names = BOTH if same else BOTH[1:]
-    columns = [Column("method"), Column("measured here", BOTH)]
+    names, columns = BOTH, [Column("method"), Column("measured here", BOTH)]
+    if not same_data(group):  # the gain by itself, level with the published ones
+        names = BOTH[1:]
+        columns[1:] = [Column("accuracy here", BOTH[:1]), Column("gain here", names)]
     for name in sets:
         columns.append(Column(TITLES[name], names, published=True))
-        columns.append(Column(f"here − published, {TITLES[name]}", names))
-    rows = []
+        columns.append(Column(f"here − {TITLES[name]}", names))
+    rows, used = [], []
     for label in labels:
         measured = _measured(group, label, protocol)
-        cells = [Cell(label), Cell(quantities=measured)]
+        own = (measured,) if names == BOTH else (measured[:1], measured[1:])
+        cells = [Cell(label), *(Cell(quantities=part) for part in own)]
         for tables in sets.values():
-            told = _told(tables, label, group.of(label, protocol)[0])
+            found = find(tables, label, group.of(label, protocol)[0])
+            used += [found] if found is not None else []
+            told = _told(found)
             cells.append(Cell(quantities=told[-len(names) :]))
             cells.append(Cell(quantities=_differences(measured, told)[-len(names) :]))
         rows.append(tuple(cells))
-    tables = [table for found in sets.values() for table in found]
-    caption = f"Measured and published, {pretty(protocol)} ({group.title}). {_about(group, tables)}"
+    if not used:
+        return None
+    caption = f"Measured and published, {pretty(protocol)} ({group.title}). {_about(group, used)}"
     return Table(f"published-{protocol.replace('/', '-')}", caption, tuple(columns), tuple(rows))
 
 
@@ -58,14 +68,15 @@ def published_domains_table(group: Group, protocol: str) -> Table | None:
     source = group.of(group.source_label, protocol) if group.source_label is not None else []
     base = domain_accuracies(source)
     columns: dict[str, dict[str, Cell]] = {}
+    used = []
     for label in group.labels:
         runs = group.of(label, protocol)
         found = find(tables, label, runs[0]) if runs else None
         if found is None or not found[1].domains:
             continue
-        table, row = found
+        used.append(found)
         columns[label] = {
-            name: Cell(quantities=_domain_differences(values, base.get(name, {}), name, table, row))
+            name: Cell(quantities=_domain_differences(values, base.get(name, {}), name, found))
             for name, values in domain_accuracies(runs).items()
         }
     if not columns:
@@ -75,7 +86,7 @@ def published_domains_table(group: Group, protocol: str) -> Table | None:
     return Table(
         f"published-by-corruption-{protocol.replace('/', '-')}",
         f"Measured minus published by domain, {pretty(protocol)} ({group.title}): accuracy, and "
-        f"below it gain over Source, in points. {_about(group, tables)}",
+        f"below it gain over Source, in points. {_about(group, used)}",
         (Column("domain"), *(Column(f"{label}, here − published", BOTH) for label in columns)),
         tuple(
             (Cell(name), *(cells.get(name, nothing) for cells in columns.values()))
@@ -126,8 +137,7 @@ def _measured(group: Group, label: str, protocol: str) -> tuple[Quantity, Quanti
     return Quantity(*mean_std(mine.values())), Quantity(*mean_std(gains), signed=True)
 
 
-def _told(tables: Sequence[PublishedTable], label: str, run: Run) -> tuple[Quantity, Quantity]:
-    found = find(tables, label, run)
+def _told(found: Found | None) -> tuple[Quantity, Quantity]:
     if found is None:
         return Quantity(None), Quantity(None)
     table, row = found
@@ -146,8 +156,9 @@ def _minus(mine: float | None, theirs: float | None) -> float | None:
 
 
 def _domain_differences(
-    values: Values, base: Values, name: str, table: PublishedTable, row: PublishedRow
+    values: Values, base: Values, name: str, found: Found
 ) -> tuple[Quantity, Quantity]:
+    table, row = found
     domain = name.rsplit("/", 1)[0]
     theirs, source = row.domains.get(domain), table.base.domains.get(domain)
     gains = [] if row is table.base else [values[key] - base[key] for key in values if key in base]
@@ -157,14 +168,15 @@ def _domain_differences(
     )
 
 
-def _about(group: Group, tables: Sequence[PublishedTable]) -> str:
+def _about(group: Group, used: Sequence[Found]) -> str:
     """Say where the published figures are from, and what makes them another measurement."""
-    places = ", ".join(dict.fromkeys(str(table.number) for table in tables))
-    words = [f"Published: {tables[0].source}, table {places}, batch {tables[0].batch_size}."]
+    first = used[0][0]
+    numbers = ", ".join(dict.fromkeys(str(table.number) for table, _ in used))
+    words = [f"Published: {first.source}, table {numbers}, batch {first.batch_size}."]
     words += [
-        f"In table {table.number}, the printed average of {name} is not that of its columns."
-        for table in tables
-        for name in table.misprints
+        f"The average that table {table.number} prints for {row.name} is not that of its columns."
+        for table, row in used
+        if row.name in table.misprints
     ]
     if not same_data(group):
         return " ".join([*words, UNLIKE])
