@@ -62,8 +62,9 @@ def rival_table(group: Group) -> Table | None:
     return Table(
         "rivals",
         f"Difference to the best rival on the same samples, in points ({group.title}). The rival "
-        "is the best of the others by what came out here, which favours it; so is a method that "
-        f"has its row for being the best, but not dasp, which always has one. {READING}",
+        "is picked as the best of the others by what came out here, which favours it; a method "
+        "picked as the best of all is favoured likewise, but dasp has its row in any case. "
+        f"{READING}",
         (*map(Column, titles), Column("difference", PARTS), Column("verdict")),
         tuple(rows),
     )

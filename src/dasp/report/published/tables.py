@@ -17,7 +17,7 @@ from dasp.report.published.match import (
 )
 from dasp.report.tables import Values, accuracies, domain_accuracies, pretty
 
-BOTH = ("accuracy", "gain")
+BOTH: tuple[str, ...] = ("accuracy", "gain")
 UNLIKE = (
     "The data differ from the published ones, so only gains over Source stand side by side, and "
     "even these say no more than whether the methods behave alike."
