@@ -13,6 +13,7 @@ from dasp.bench.references import code_digest, find_method, find_model, model_na
 from dasp.bench.results import Cell
 from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, Method, hyperparameters
+from dasp.methods.rebalance import MEMORY
 from dasp.streams.protocols import PROTOCOLS, visits
 
 PLANS = Path(str(files("dasp") / "plans"))
@@ -78,6 +79,8 @@ def resolved(entry: Entry) -> dict[str, Any]:
         "steps": 1,
         "predict": method.default_predict,
         "autocast": False,
+        "rebalance": 0.0,
+        "rebalance_memory": MEMORY,
     }
     own = {name: parameter.default for name, parameter in hyperparameters(method).items()}
     for name in entry.options:
