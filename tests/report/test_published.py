@@ -217,6 +217,13 @@ def test_an_ablation_is_known_by_its_options(kinetics, options, average):
     assert rows["tent"]["published, Kinetics50-C"].missing  # in name only
 
 
+def test_a_rebalanced_method_is_not_the_published_one(kinetics):
+    results = kinetics(("dasp", "dasp"))
+    results[1]["cell"]["options"] = {"rebalance": 1.0}
+    rows = rows_of(published_table(group_results(results)[0], "per_domain/audio"))
+    assert rows["dasp"]["published, Kinetics50-C"].missing
+
+
 def test_by_domain_on_the_same_data(kinetics):
     results = kinetics(("read", "read"), ("pta", "pta"))
     table = published_domains_table(group_results(results)[0], "per_domain/audio")

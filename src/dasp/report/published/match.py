@@ -44,6 +44,8 @@ def find(tables: Sequence[PublishedTable], label: str, run: Run) -> Found | None
     A row of a plan whose label is not the method's name has options of its own (but for the
     ablation's, which are published too), so it is compared with nothing.
     """
+    if run.options.get("rebalance"):
+        return None  # no published method rebalances
     rows = [(t, row) for t in tables for row in t.rows.values() if row.method == run.method]
     usual = {k: v for _, row in rows if row.name == row.method for k, v in row.options.items()}
     given = {name: run.options.get(name, value) for name, value in usual.items()}
