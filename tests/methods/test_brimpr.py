@@ -2,7 +2,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dasp
@@ -18,6 +18,7 @@ def generator(seed):
     return torch.Generator().manual_seed(seed)
 
 
+@settings(deadline=None)
 @given(seeds, st.integers(1, 5), st.integers(1, 17))
 def test_half_of_the_tokens_stay_each_once_and_unchanged(seed, batch, count):
     tokens = torch.arange(batch * count).reshape(batch, count, 1).expand(-1, -1, 3).float()
@@ -36,6 +37,7 @@ def test_the_smallest_draws_stay_in_their_order():
     assert drop_half(tokens, generator(3))[0, :, 0].tolist() == expected
 
 
+@settings(deadline=None)
 @given(seeds, st.integers(2, 9))
 def test_the_distance_to_ones_own_moments_is_zero_and_has_no_pull(seed, batch):
     features = torch.randn(3, batch, 4, generator=generator(seed)).requires_grad_()
@@ -50,6 +52,7 @@ def test_the_distance_to_ones_own_moments_is_zero_and_has_no_pull(seed, batch):
     assert torch.isfinite(pull).all()
 
 
+@settings(deadline=None)
 @given(seeds)
 def test_the_distance_does_not_see_the_order_of_samples(seed):
     first, second = torch.randn(2, 3, 8, 4, generator=generator(seed)).double()
@@ -59,6 +62,7 @@ def test_the_distance_does_not_see_the_order_of_samples(seed):
     torch.testing.assert_close(moments(second), moments(second[:, order]))
 
 
+@settings(deadline=None)
 @given(seeds)
 def test_contrast_is_symmetric_blind_to_length_and_lowest_for_what_belongs_together(seed):
     first, second = torch.randn(2, 6, 8, generator=generator(seed)).double()
