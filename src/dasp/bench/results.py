@@ -1,7 +1,7 @@
 """One JSON file a cell: what was run, what came out, what it cost."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,15 @@ class Cell:
     corruptions: tuple[str, ...] = ()
     clean_after: int = 0  # clean samples judged after each domain
     code: str = ""  # hash of the method's file
+    source: dict[str, Any] = field(default_factory=dict)  # samples a method learns from first
 
     @property
     def key(self) -> str:
         """Return the hash of all settings; results of different settings never share it."""
-        return digest(asdict(self))
+        settings = asdict(self)
+        if not self.source:  # most methods need none, and keep the keys they had without it
+            del settings["source"]
+        return digest(settings)
 
     @property
     def filename(self) -> str:
