@@ -131,6 +131,45 @@ def make_result(
     }
 
 
+def made_efficiency(
+    label="dasp", model="sounding_shapes_0", slower=2.0, mib=40.0, trainable=20480, **changes
+):
+    """Return what one efficiency file holds: five rounds of 1,344 samples."""
+    draws = numpy_generator(0, "efficiency", label, model)
+    source = [{"load": 0.2, "adapt": s, "processor": 2 * s} for s in draws.uniform(2.0, 2.2, 5)]
+    noise = draws.uniform(0.98, 1.02, 5)
+    rounds = [
+        {name: value * (1 if name == "load" else slower * n) for name, value in base.items()}
+        for n, base in zip(noise, source, strict=True)
+    ]
+    encoded = {"call": "encode", "gradient": False, "forward": 1344, "backward": 0}
+    joint = {"call": "fuse", "gradient": label != "source", "forward": 1344}
+    passes = [{**encoded, "modalities": [name]} for name in ("audio", "video")]
+    passes.append({**joint, "modalities": ["audio", "video"], "backward": 672 * joint["gradient"]})
+    cell = make_result(label, model=model)["cell"] | changes
+    return {
+        "format": "dasp-efficiency-1",
+        "key": format(int(draws.integers(2**62)), "016x"),
+        "cell": cell,
+        "rounds": 5,
+        "threads": 2,
+        "result": {
+            "samples": 1344,
+            "batches": 21,
+            "passes": passes,
+            "trainable": trainable if label != "source" else 0,
+            "total": 400_000,
+        },
+        "measured": {
+            "rounds": rounds,
+            "source": source,
+            "memory": {"before_mib": 400.0, "peak_mib": 400.0 + mib, "over_mib": mib},
+            "loading": "raw inputs, read from the feature store",
+            "finished": "2026-01-01T10:00:00+00:00",
+        },
+    }
+
+
 def make_grid(labels, protocols, models, **settings):
     return [
         make_result(label, protocol, model, **settings)
@@ -151,6 +190,11 @@ def save(results, folder):
 @pytest.fixture
 def make():
     return make_result
+
+
+@pytest.fixture
+def make_efficiency():
+    return made_efficiency
 
 
 @pytest.fixture

@@ -15,6 +15,13 @@ Curve = Mapping[float, Sequence[float]]
 """Accuracies of the replicates by the value that was varied."""
 
 
+def is_wide(values: Iterable[float]) -> bool:
+    """Tell whether values span so much that their axis should be logarithmic."""
+    numbers = sorted(values)
+    above = [value for value in numbers if value > 0]
+    return len(above) > 1 and above[-1] / above[0] >= WIDE and numbers[0] >= 0
+
+
 def place_values(
     values: Sequence[float], log: bool | None = None
 ) -> tuple[dict[float, float], tuple[float, float]]:
@@ -31,8 +38,7 @@ def place_values(
     ({0: 0.0, 1: 1.0, 2: 2.0}, (-0.2, 2.2))
     """
     above = [value for value in values if value > 0]
-    wide = len(above) > 1 and above[-1] / above[0] >= WIDE and min(values) >= 0
-    if wide if log is None else log:
+    if is_wide(values) if log is None else log:
         gaps = [math.log10(b / a) for a, b in pairwise(above)]
         zero = math.log10(above[0]) - max(gaps, default=1.0)
         places = {value: math.log10(value) if value > 0 else zero for value in values}
@@ -62,11 +68,22 @@ def value_axis(
     for value in sorted(places, key=lambda value: value not in first):
         x, base = plot.at(places[value], plot.y[0])
         plot.parts.append(f'<path d="M{x:.1f} {base:.1f}v4" style="stroke:currentColor"/>')
-        half = DIGIT * (len(f"{value:g}") + 1) / 2
+        half = DIGIT * (len(short(value)) + 1) / 2
         if all(x + half < left or x - half > right for left, right in taken):
-            plot.text(x, base + 17, f"{value:g}")
+            plot.text(x, base + 17, short(value))
             taken.append((x - half, x + half))
     plot.text(sum(plot.at(end, 0)[0] for end in plot.x) / 2, base + 36, title)
+
+
+def short(value: float) -> str:
+    """Return a number as it stands at an axis.
+
+    >>> short(0.05), short(256.0), short(20000), short(1.5e6)
+    ('0.05', '256', '20k', '1.5M')
+    """
+    if value < 1e4:
+        return f"{value:g}"
+    return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k"
 
 
 def mean_line(

@@ -1,0 +1,1 @@
+FORMAT = "dasp-efficiency-1"
