@@ -11,9 +11,10 @@ from rich.console import Console
 
 from dasp.bench.estimate import estimate_seconds
 from dasp.bench.plan import Plan, load_plan, with_methods, with_settings
+from dasp.bench.prepare import Place
 from dasp.bench.references import model_name
 from dasp.bench.results import is_done, read_result
-from dasp.bench.runner import Place, run_plan
+from dasp.bench.runner import run_plan
 from dasp.bench.tuning import tune as tune_plan
 from dasp.core.errors import OptionError
 from dasp.data.parallel import cores
