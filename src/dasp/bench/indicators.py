@@ -11,7 +11,7 @@ import torch
 
 from dasp.bench import indicator_measure
 from dasp.bench.cell import provenance
-from dasp.bench.features import model_digest, parts_of
+from dasp.bench.features import Part, model_digest, parts_of
 from dasp.bench.indicator_measure import Measure, noise_floor
 from dasp.bench.plan import Plan
 from dasp.bench.prepare import Place, fill_store, open_features
@@ -102,6 +102,11 @@ def run_indicators(plan: Plan, place: Place, show: bool = True) -> list[Path]:
     return [place.results / view.filename for _, views in items for view in views]
 
 
+def indicator_files(plan: Plan) -> list[str]:
+    """Return the names of the files that a plan makes, before any is made."""
+    return [view.filename for _, views in items_of(plan) for view in views]
+
+
 def items_of(plan: Plan) -> list[Item]:
     """Return what a plan measures; a wrong name is refused before anything starts."""
     identity = plan.data.open().identity
@@ -151,9 +156,9 @@ def _has_corruptions(modality: str) -> bool:
     return True
 
 
-def _needed(items: Sequence[Item]) -> dict[str, Any]:
+def _needed(items: Sequence[Item]) -> dict[str, set[Part]]:
     """Return the arrays that each model needs."""
-    needed: dict[str, Any] = {}
+    needed: dict[str, set[Part]] = {}
     for model, views in items:
         names: tuple[str, ...] = tuple(find_model(model).modalities)  # type: ignore[arg-type]
         domains = domains_of(names, views[0].severity, views[0].corruptions)

@@ -84,6 +84,7 @@ def _needed(items: list[tuple[str, Cell]]) -> dict[str, set[Part]]:
     for model, cell in items:
         encoded = not find_method(cell.method).tunes_encoder
         domains = [v.domain for v in visits(cell.protocol, cell.severity, cell.corruptions)]
+        domains += [None] if cell.clean_after else []
         names = find_model(model).modalities
         needed.setdefault(model, set()).update(parts_of(domains, names, encoded))  # type: ignore[arg-type]
     return needed

@@ -2,25 +2,29 @@
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
 from dasp.bench.estimate import estimate_seconds
-from dasp.bench.plan import Plan, load_plan, with_methods, with_settings
+from dasp.bench.kinds import files_of, run_any, write_record
+from dasp.bench.material import DataOptions
+from dasp.bench.plan import Plan, with_methods, with_settings
+from dasp.bench.plan_files import load_plan, load_plans
 from dasp.bench.prepare import Place
 from dasp.bench.references import model_name
-from dasp.bench.results import is_done, read_result
-from dasp.bench.runner import run_plan
+from dasp.bench.results import is_done
 from dasp.bench.tuning import tune as tune_plan
 from dasp.core.errors import OptionError
 from dasp.data.parallel import cores
 from dasp.report.console import print_summary
 from dasp.report.export import export_tables
 from dasp.report.html import write_report
+from dasp.report.runs import read_results
 
 PlanName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
 Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]
@@ -44,8 +48,9 @@ def bench(
     root: Path | None = None,
     flavour: str | None = None,
     samples: int | None = None,
-    batch_size: int | None = None,
+    batch_size: tuple[int, ...] = (),
     on_bad: Literal["error", "skip"] | None = None,
+    source_split: str | None = None,
     results: Path = Path("out/results"),
     store: Path = Path("out/store"),
     store_gib: float = 50.0,
@@ -54,20 +59,21 @@ def bench(
 ) -> int:
     """Run methods on streams, and write the table and a report.
 
-    Runs a plan: `quick` (one source model, 512 samples a domain), `main` (three, 1,024), or a
-    TOML file of yours; flags change it. Data are corrupted and encoded once for all methods and
-    kept in the store; each (method, protocol, model, seed) is one result file. Run it again after
-    an interruption, or twice at once: what is done is not done again, and results of other
-    settings are never mixed in.
+    Runs a plan: `quick` (one source model, 512 samples a domain), `paper` (a list: every table
+    and figure of the DASP paper, three models, 1,024 samples), one of its list such as
+    `paper/ablation`, or a TOML file of yours; flags change it. Data are corrupted and encoded
+    once for all methods and kept in the store; each (method, protocol, model, seed) is one result
+    file. Run it again after an interruption, or twice at once: what is done is not done again,
+    and results of other settings are never mixed in.
 
     Examples:
       dasp bench --methods source dasp --protocol interleaved --severity 3
       dasp bench --set dasp.delta=0.03 '*.lr=1e-3'
       dasp bench --method my_method.py:Mine --model my_model.py:build
-      dasp bench main --data kinetics50 --root ~/ks50 --weights cav_mae_ks50.pth
+      dasp bench paper --data kinetics50 --root ~/ks50 --weights cav_mae_ks50.pth
 
     Args:
-        plan: quick, main, or the path of a .toml file.
+        plan: quick, paper, paper/NAME, or the path of a .toml file.
         methods: rows of the plan, or registered methods; by default all rows of the plan.
         method: methods of your own beside them, file.py:Class.
         settings: options of methods, such as dasp.delta=0.03, or *.lr=1e-3 for all.
@@ -84,53 +90,80 @@ def bench(
         samples: of each domain.
         batch_size: samples a batch.
         on_bad: whether a clip that cannot be read is an error, or is left out and listed.
+        source_split: list of clean training clips, for methods that need some (brimpr).
         results: folder of result files, report.html and tables/ (CSV, Markdown, LaTeX).
         store: folder of encoded data; may be removed at any time.
         store_gib: size the store may reach; what was used longest ago goes first.
         workers: processes, one thread each; by default one a core.
         dry_run: only say what would be run.
     """
-    chosen = load_plan(plan)
-    if methods:
-        chosen = with_methods(chosen, methods)
-    if method:
-        chosen = with_methods(chosen, [*chosen.methods, *method])
-    chosen = with_settings(chosen, settings)
-    changes = {
+    plans = load_plans(plan)
+    rows: dict[str, Any] = {"methods": methods, "method": method, "set": settings}
+    changes: dict[str, Any] = {
         "protocols": protocol,
         "severities": severity,
-        "seeds": seed,
         "corruptions": corruptions,
-        "models": (*model, *map(str, weights)),
+        "batch_sizes": batch_size,
     }
-    chosen = replace(chosen, **{name: value for name, value in changes.items() if value})  # type: ignore[arg-type]
-    if batch_size is not None:
-        chosen = replace(chosen, batch_size=batch_size)
-    asked = {
-        "name": data,
-        "root": root,
-        "flavour": flavour,
-        "samples": samples,
-        "on_bad": on_bad,
-    }
-    kept = {name: value for name, value in asked.items() if value is not None}
-    chosen = replace(chosen, data=replace(chosen.data, **kept))  # type: ignore[arg-type]
+    if len(plans) > 1:
+        _refuse_for_many(plan, list(plans), rows | changes)
+    common = {"seeds": seed, "models": (*model, *map(str, weights))}
+    asked = {"name": data, "root": root, "flavour": flavour, "samples": samples, "on_bad": on_bad}
+    asked |= {"source_split": source_split}
+    for name, chosen in plans.items():
+        chosen = _with_data(chosen, {k: v for k, v in asked.items() if v is not None})
+        if methods:
+            chosen = with_methods(chosen, methods)
+        if method:
+            chosen = with_methods(chosen, [*chosen.methods, *method])
+        given = {k: v for k, v in (changes | common).items() if v}
+        plans[name] = with_settings(replace(chosen, **given), settings)
     place = Place(results, store, store_gib, workers)
-    console = Console()
-    _announce(chosen, place, console)
+    return _run_and_report(plans, place, dry_run)
+
+
+def _refuse_for_many(reference: str, names: Sequence[str], flags: Mapping[str, object]) -> None:
+    """Refuse flags that would make all plans of a list alike."""
+    given = [name.replace("_", "-") for name, value in flags.items() if value]
+    if given:
+        raise OptionError(
+            f"{reference} is a list of plans, and --{given[0]} changes one: name it, such as "
+            f"`dasp bench {reference}/{names[-1]}`."
+        )
+
+
+def _with_data(plan: Plan, asked: Mapping[str, Any]) -> Plan:
+    """Change the data of a plan; other data start from their own defaults, with all samples."""
+    other = asked.get("name", plan.data.name) != plan.data.name
+    before = DataOptions() if other else plan.data
+    return replace(plan, data=replace(before, **asked), models=() if other else plan.models)
+
+
+def _run_and_report(plans: Mapping[str, Plan], place: Place, dry_run: bool) -> int:
+    console, command = Console(), shlex.join(["dasp", *sys.argv[1:]])
+    for number, (name, plan) in enumerate(plans.items(), 1):
+        if not plan.models:
+            raise OptionError(
+                f"data '{plan.data.name}' needs a model trained on it: give --weights FILE, or "
+                "--model file.py:function."
+            )
+        if len(plans) > 1:
+            console.rule(f"{number} of {len(plans)}: {name}")
+        _announce(plan, place, console)
+        if not dry_run:
+            write_record(place.results, number, name, plan, command)
+            run_any(plan, place)
     if dry_run:
         return 0
-    paths = run_plan(chosen, place)
-    found = [read_result(path) for path in paths]
-    command = shlex.join(["dasp", *sys.argv[1:]])
-    page = write_report(found, results / "report.html", command=command)
-    export_tables(found, results / "tables")
-    print_summary(found, console, page)
+    found, warnings = read_results(place.results)
+    page = write_report(found, place.results / "report.html", command=command, warnings=warnings)
+    export_tables(found, place.results / "tables")
+    print_summary(found, console, page, warnings)
     return 0
 
 
 def tune(
-    plan: PlanName = "main",
+    plan: PlanName = "paper/overview",
     *,
     model: Words = ("sounding_shapes_0",),
     protocol: Words = ("continual/video", "continual/audio", "interleaved"),
@@ -143,8 +176,8 @@ def tune(
 
     Every method of the plan gets the same learning rates (EATA also several similarities); the
     setting with the highest accuracy on the *validation* split of the built-in set, with other
-    samples and other corruption draws than any test stream, is printed as the lines that the
-    plan files hold. The rule uses validation labels, never a test sample.
+    samples and other corruption draws than any test stream, is printed as the lines of
+    plans/options/sounding_shapes.toml. The rule uses validation labels, never a test sample.
 
     Args:
         plan: whose methods are tuned.
@@ -162,7 +195,7 @@ def tune(
     for label, found in chosen.items():
         tried = ", ".join(f"{name} {accuracy:.2f}" for name, accuracy in found["tried"].items())
         console.print(f"# {tried}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"[methods.{label}]", highlight=False, markup=False)
+        console.print(f"[{label}]", highlight=False, markup=False)
         for option, value in found["options"].items():
             console.print(f"{option} = {value!r}", highlight=False, markup=False)
     return 0
@@ -170,6 +203,11 @@ def tune(
 
 def _announce(plan: Plan, place: Place, console: Console) -> None:
     """Say what will be run and roughly how long it will take."""
+    if plan.kind != "streams":
+        names = files_of(plan)
+        done = sum((place.results / name).exists() for name in names)
+        console.print(f"{len(names)} files of {plan.kind}; {done} done already.", highlight=False)
+        return
     cells = plan.cells()
     if not cells:
         raise OptionError("nothing to run: the plan has no method, model, protocol or severity.")

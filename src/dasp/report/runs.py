@@ -107,8 +107,8 @@ def read_results(folder: str | Path) -> tuple[list[Result], list[str]]:
     results: list[Result] = []
     warnings: list[str] = []
     for path in sorted(root.rglob("*.json")):
-        if path.name.startswith("."):
-            continue  # half of a file that another process is writing
+        if path.name.startswith(".") or path.parent.name == "plans":
+            continue  # half of a file that another process is writing, or the record of a plan
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
             run_of(result)
