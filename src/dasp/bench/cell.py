@@ -169,6 +169,13 @@ def _measured(seconds: dict[str, float], samples: int) -> dict[str, Any]:
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "peak_mib": round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1),
         "samples_per_second": round(samples / max(seconds["adapt"], 1e-9), 1),
+        **provenance(),
+    }
+
+
+def provenance() -> dict[str, Any]:
+    """Return when, where and with which versions a file was made."""
+    return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
         "versions": {
