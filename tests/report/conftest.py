@@ -146,13 +146,11 @@ def made_efficiency(
     joint = {"call": "fuse", "gradient": label != "source", "forward": 1344}
     passes = [{**encoded, "modalities": [name]} for name in ("audio", "video")]
     passes.append({**joint, "modalities": ["audio", "video"], "backward": 672 * joint["gradient"]})
-    cell = make_result(label, model=model)["cell"] | changes
+    cell = make_result(label, model=model)["cell"] | {"rounds": 5, "threads": 2} | changes
     return {
         "format": "dasp-efficiency-1",
         "key": format(int(draws.integers(2**62)), "016x"),
         "cell": cell,
-        "rounds": 5,
-        "threads": 2,
         "result": {
             "samples": 1344,
             "batches": 21,

@@ -87,7 +87,7 @@ def run_cell(
     tick: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run a cell; return its result and what it cost. `tick` is told of batches done."""
-    tta = adapt(features.model, method, seed=cell.seed, **cell.options)
+    tta = begin(cell, method, features)
     count, seconds = Count(len(features.labels)), {"load": 0.0, "adapt": 0.0}
     clean = CleanAfter(features, cell) if cell.clean_after else None
     if clean is not None:
@@ -96,7 +96,7 @@ def run_cell(
         if visit.reset:
             tta.reset()
         count.enter(visit)
-        stream = _batches(features, visit, cell, encoded=not method.tunes_encoder)
+        stream = batches(features, visit, cell, encoded=not method.tunes_encoder)
         while True:
             start = time.perf_counter()
             rows, batch = next(stream, (None, None))
@@ -120,6 +120,11 @@ def run_cell(
     return result, _measured(seconds, result["seen"])
 
 
+def begin(cell: Cell, method: type[Method], features: Features) -> Adaptation:
+    """Return the adaptation of a cell, ready for its first batch."""
+    return adapt(features.model, method, seed=cell.seed, **cell.options)
+
+
 def batches_of(cell: Cell, samples: int) -> int:
     """Return how many batches a cell has."""
     return len(visits(cell.protocol, cell.severity, cell.corruptions)) * -(
@@ -127,7 +132,7 @@ def batches_of(cell: Cell, samples: int) -> int:
     )
 
 
-def _batches(
+def batches(
     features: Features, visit: Visit, cell: Cell, encoded: bool
 ) -> Iterator[tuple[NDArray[np.int64], Batch]]:
     """Give a domain's batches, with their rows, in the order that (seed, domain) decides."""

@@ -102,7 +102,7 @@ def efficiency_of(content: Mapping[str, Any]) -> Efficiency:
         found = Efficiency(
             key=str(content["key"]),
             cell=dict(content["cell"]),
-            threads=int(content["threads"]),
+            threads=int(content["cell"]["threads"]),
             samples=int(result["samples"]),
             passes=tuple(PassCount(**entry) for entry in result["passes"]),
             trainable=int(result["trainable"]),

@@ -12,7 +12,9 @@ def efficiency_table(found: Sequence[Efficiency], runs: Sequence[Run]) -> Table:
     """Speed with and without loading, time beside Source, memory and parameters of each row."""
     rows = []
     for entry in ordered(found):
-        speed, loaded = (Quantity(*mean_std(entry.speeds(with_it)), digits=0) for with_it in (False, True))
+        speed, loaded = (
+            Quantity(*mean_std(entry.speeds(with_it)), digits=0) for with_it in (False, True)
+        )
         clock, processor = (Quantity(*mean_std(entry.ratios(p)), digits=2) for p in (False, True))
         share = 100 * entry.trainable / entry.total
         values = (
