@@ -63,6 +63,17 @@ class Efficiency:
         """Return the name of the source model."""
         return str(self.cell["model"]["name"])
 
+    @property
+    def setting(self) -> tuple[str, str, int, int]:
+        """Return what costs in one figure must share: model, stream, severity, batch size."""
+        cell = self.cell
+        return self.model_name, cell["protocol"], cell["severity"], cell["batch_size"]
+
+    @property
+    def machine(self) -> str:
+        """Return on how many threads it was measured, for a reader."""
+        return "1 thread" if self.threads == 1 else f"{self.threads} threads"
+
     def speeds(self, loading: bool) -> list[float]:
         """Return the samples a second of each round, with or without reading them."""
         return [self.samples / (r.adapt + (r.load if loading else 0.0)) for r in self.rounds]

@@ -11,6 +11,7 @@ from dasp.report.labels import place_names
 from dasp.report.runs import Run
 from dasp.report.stream_plot import value_range
 from dasp.report.svg import Plot, Style, legend, ticks
+from dasp.report.tables import pretty
 
 HEIGHT, LEFT, GAP, TOP, BOTTOM = 320, 56, 40, 12, 48
 
@@ -24,21 +25,21 @@ AXES: tuple[tuple[str, Callable[[Efficiency], float | None]], ...] = (
 
 
 def efficiency_figures(found: Sequence[Efficiency], runs: Sequence[Run]) -> list[Figure]:
-    """One figure a source model: accuracy against speed, memory and trained parameters.
+    """One figure a source model and setting: accuracy against speed, memory and trained parameters.
 
     The accuracy is that of the runs of the same row, model and stream; a row without is left out.
     """
     figures = []
-    for model in dict.fromkeys(entry.model_name for entry in found):
-        here = ordered([entry for entry in found if entry.model_name == model])
+    for setting in dict.fromkeys(entry.setting for entry in found):
+        here = ordered([entry for entry in found if entry.setting == setting])
         known = {e.label: (e, e.accuracy(runs)) for e in here}
         points = {label: (e, a) for label, (e, a) in known.items() if a is not None}
         if points:
-            figures.append(_figure(model, points))
+            figures.append(_figure(points))
     return figures
 
 
-def _figure(model: str, points: Points) -> Figure:
+def _figure(points: Points) -> Figure:
     y = value_range([[accuracy for _, accuracy in points.values()]], 1.0)
     whole = Plot((0, 1), y, height=HEIGHT)
     look = styles(list(points))
@@ -46,6 +47,7 @@ def _figure(model: str, points: Points) -> Figure:
     known = [(title, values) for title, values in axes if None not in values.values()]
     width = (whole.width - LEFT) // len(known)
     for place, (title, values) in enumerate(known):
+        tips = {n: f"{n}: {a:.1f} %, {values[n]:,.0f} {title}" for n, (_, a) in points.items()}
         costs = {label: value for label, value in values.items() if value is not None}
         places, x = place_values(sorted(set(costs.values())))
         left = LEFT + place * width
@@ -54,21 +56,19 @@ def _figure(model: str, points: Points) -> Figure:
         panel.y_axis("" if place else "accuracy, %")
         value_axis(panel, _marks(places, x), title)
         dots = {label: (places[costs[label]], a) for label, (_, a) in points.items()}
-        _draw(
-            panel,
-            dots,
-            look,
-            {n: f"{n}: {a:.1f} %, {costs[n]:,.0f} {title}" for n, (_, a) in points.items()},
-        )
+        _draw(panel, dots, look, tips)
     first = next(iter(points.values()))[0]
+    model, protocol, severity, batch_size = first.setting
     caption = (
-        f"Accuracy in the {first.cell['protocol']} stream against what adapting {model} costs, "
-        f"{first.threads} threads: samples a second from raw inputs to logits, loading left out; "
+        f"Accuracy in the {pretty(protocol)} stream (severity {severity}, batches of {batch_size}) "
+        f"against what adapting {model} costs, {first.machine}: samples a second from raw inputs "
+        "to logits, loading left out; "
         "memory beyond what the process held before its first batch; parameters that are trained. "
         "A scale of wide range is logarithmic."
     )
     drawing = whole.svg(caption) + legend([(label, look[label]) for label in points], lines=False)
-    return Figure(f"efficiency-{model}", drawing, caption)
+    name = f"efficiency-{model}-{protocol}-{severity}-{batch_size}".replace("/", "-")
+    return Figure(name, drawing, caption)
 
 
 def _marks(places: Mapping[float, float], x: tuple[float, float]) -> dict[float, float]:

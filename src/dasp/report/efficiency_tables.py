@@ -71,9 +71,9 @@ def _part(entry: Efficiency, encoder: bool, modalities: tuple[str, ...]) -> Cell
 
 
 def _caption(found: Sequence[Efficiency]) -> str:
-    threads = " or ".join(sorted({str(entry.threads) for entry in found}))
+    machine = " or ".join(sorted({entry.machine for entry in found}))
     return (
-        f"Cost from raw inputs to logits, each method in a process of its own, {threads} threads: "
+        f"Cost from raw inputs to logits, each method in a process of its own, {machine}: "
         f"mean ± standard deviation over {len(found[0].rounds)} rounds of "
         f"{found[0].samples} samples; × Source: time over that of Source in the round before. "
         f"Loading: {found[0].measured.get('loading', 'unknown')}"
