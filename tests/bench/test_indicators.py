@@ -92,6 +92,7 @@ def test_a_plan_of_this_kind_is_run_and_recorded(views, place):
 def test_the_plans_of_the_package():
     assert len(files_of(load_plan("paper/indicators"))) == 3 * 5
     assert len(files_of(load_plan("paper/indicators_batch"))) == 3 * 6
+    assert len(files_of(load_plan("paper/indicators_sound"))) == 3
 
 
 def test_what_is_done_is_not_done_again(views, place):

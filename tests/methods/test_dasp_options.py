@@ -145,7 +145,7 @@ def test_loss_and_gradients_of_each_row(row, kl_from, names, streams):
     """The value by hand, the slopes by central differences, in float64; None for idle adapters."""
     model = Toy(modalities=names, seed=1).double()
     options = {"kl_from": kl_from, "delta": 1e-6, **ROWS[row][0]}
-    tta = disturbed(dasp.adapt(model, "dasp", **options))
+    tta = disturbed(dasp.adapt(model, "dasp", **options), scale=0.2)
     with torch.no_grad():
         tokens = model.encode({n: value.double() for n, value in streams[names][1].items()})
     step = tta.method.step(tokens)
