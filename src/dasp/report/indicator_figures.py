@@ -26,7 +26,8 @@ Value = Callable[[DomainView], float]
 POINTERS = {
     "entropy": ("entropy, nats", "higher entropy"),
     "confidence": ("confidence", "lower confidence"),
-    "released": ("redundancy, released form", "higher redundancy"),
+    "released": ("redundancy, released", "higher redundancy (released)"),
+    "paper": ("redundancy, paper", "higher redundancy (paper)"),
 }
 
 
@@ -46,7 +47,7 @@ def redundancy_figure(views: Sequence[Indicators]) -> Figure:
     together = _values(chosen, rows, lambda domain: 100 * domain.joint / domain.seen)
     accuracy = _each_modality(chosen, rows, lambda name: lambda domain: domain.accuracy(name))
     panels = [
-        Panel(f"redundancy, {form} form", _each_modality(chosen, rows, _mean_of(form)))
+        Panel(f"redundancy, {form}", _each_modality(chosen, rows, _mean_of(form)))
         for form in SCORES
     ]
     panels.append(Panel("accuracy, %", [*accuracy, Series("together", Style(0), together)]))
