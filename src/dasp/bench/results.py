@@ -1,6 +1,7 @@
 """One JSON file a cell: what was run, what came out, what it cost."""
 
 import json
+import re
 from dataclasses import Field, asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -51,9 +52,9 @@ class Cell:
     @property
     def filename(self) -> str:
         """Return a name that a reader understands and that no other cell has."""
-        protocol = self.protocol.replace("/", "-")
-        model = self.model["name"].replace("/", "-")
-        return f"{protocol}-{self.severity}-{self.label}-{model}-{self.seed}-{self.key[:8]}.json"
+        parts = (self.protocol, self.severity, self.label, self.model["name"], self.seed)
+        words = (re.sub(r"[^A-Za-z0-9_.=]+", "-", str(part)) for part in parts)
+        return f"{'-'.join(words)}-{self.key[:8]}.json"
 
 
 def write_result(
