@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from dasp.bench.features import Features
 from dasp.bench.results import Cell
+from dasp.bench.start import start
 from dasp.core.seeding import numpy_generator
 from dasp.core.types import Batch, Outcome
 from dasp.core.version import __version__
-from dasp.methods import Adaptation, Method, adapt
+from dasp.methods import Adaptation, Method
 from dasp.streams.protocols import Visit, visits
 
 
@@ -87,7 +88,7 @@ def run_cell(
     tick: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run a cell; return its result and what it cost. `tick` is told of batches done."""
-    tta = adapt(features.model, method, seed=cell.seed, **cell.options)
+    tta = start(cell, method, features)
     count, seconds = Count(len(features.labels)), {"load": 0.0, "adapt": 0.0}
     clean = CleanAfter(features, cell) if cell.clean_after else None
     if clean is not None:
@@ -96,12 +97,12 @@ def run_cell(
         if visit.reset:
             tta.reset()
         count.enter(visit)
-        stream = _batches(features, visit, cell, encoded=not method.tunes_encoder)
+        stream = batches(features, visit, cell, encoded=not method.tunes_encoder)
         while True:
-            start = time.perf_counter()
+            asked = time.perf_counter()
             rows, batch = next(stream, (None, None))
             loaded = time.perf_counter()
-            seconds["load"] += loaded - start
+            seconds["load"] += loaded - asked
             if rows is None or batch is None:
                 break
             outcome = _call(tta, batch)
@@ -127,7 +128,7 @@ def batches_of(cell: Cell, samples: int) -> int:
     )
 
 
-def _batches(
+def batches(
     features: Features, visit: Visit, cell: Cell, encoded: bool
 ) -> Iterator[tuple[NDArray[np.int64], Batch]]:
     """Give a domain's batches, with their rows, in the order that (seed, domain) decides."""
@@ -169,6 +170,13 @@ def _measured(seconds: dict[str, float], samples: int) -> dict[str, Any]:
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "peak_mib": round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1),
         "samples_per_second": round(samples / max(seconds["adapt"], 1e-9), 1),
+        **provenance(),
+    }
+
+
+def provenance() -> dict[str, Any]:
+    """Return when, where and with which versions a file was made."""
+    return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
         "versions": {

@@ -37,14 +37,24 @@ class Figure:
     caption: str
 
 
+# A method keeps its colour, dash and marker when others are added: new ones go to the end.
+LOOKS = (*(name for name in METHODS if name not in ("sumi", "brimpr")), "sumi", "brimpr")
+
+
 def styles(labels: Sequence[str]) -> dict[str, Style]:
     """Return the style of each label; a known method looks the same in every figure."""
-    others = [label for label in labels if label not in METHODS]
-    places = {label: METHODS.index(label) for label in labels if label in METHODS}
-    places |= {label: len(METHODS) + place for place, label in enumerate(others)}
+    others = [label for label in labels if label not in LOOKS]
+    places = {label: LOOKS.index(label) for label in labels if label in LOOKS}
+    places |= {label: len(LOOKS) + place for place, label in enumerate(others)}
     return {
         label: Style(places[label], 2.8 if label in (SOURCE, "dasp") else 1.6) for label in labels
     }
+
+
+def modality_styles(names: Sequence[str]) -> dict[str, Style]:
+    """Return the style of each modality, the same in every figure."""
+    places = (8, 2, 3, 7)
+    return {name: Style(places[n % len(places)], 1.5) for n, name in enumerate(sorted(names))}
 
 
 def accuracy_figure(group: Group, protocol: str) -> Figure:
@@ -109,7 +119,7 @@ def diagnosis_figure(run: Run) -> Figure | None:
     strip = (high - low) / 12  # below the curves: a strip a modality, named and true
     plot = stream_plot(run, (low - strip * (2 * len(names) + 0.8), high), 450, left=118)
     score_axis(plot, low)
-    look = {name: Style((8, 2, 3, 7)[place % 4], 1.5) for place, name in enumerate(names)}
+    look = modality_styles(names)
     for name in names:
         shown = [None if value is None else float(value) for value in scores[name]]
         plot.line(centres(length), shown, look[name], name, every=marker_step(length))
