@@ -88,7 +88,7 @@ class Job:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, default=512)
+    parser.add_argument("--samples", type=int, default=1024)
     parser.add_argument("--split", default="test")
     parser.add_argument("--model", default="sounding_shapes_0")
     parser.add_argument("--store", default="out/store")

@@ -32,6 +32,16 @@ def test_the_paper_is_a_list_of_plans_that_share_their_runs():
         load_plan("paper")
 
 
+def test_rebalanced_rows_stand_beside_plain_ones_that_the_overview_shares():
+    plan = load_plan("paper/rebalance")
+    shared = {cell.key for cell in load_plan("paper/overview").cells()}
+    for cell in plan.cells():
+        plain = not cell.label.endswith("+rebalance")
+        assert cell.options["rebalance"] == (0.0 if plain else 0.8)
+        assert ("rebalance_memory" in cell.options) != plain
+        assert (cell.key in shared) == plain
+
+
 def test_options_follow_the_data_and_a_row_has_the_last_word():
     assert resolved(Entry("dasp"), "vggsound")["lambda_ent"] == 0.8
     assert resolved(Entry("dasp", {"lambda_ent": 0.7}), "vggsound")["lambda_ent"] == 0.7
