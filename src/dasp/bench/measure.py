@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from dasp.bench.cell import batches, begin, provenance
+from dasp.bench.cell import batches, provenance
 from dasp.bench.features import Features
 from dasp.bench.memory import forget_peak, peak_mib, resident_mib
 from dasp.bench.passes import counted_passes
 from dasp.bench.references import find_method
 from dasp.bench.results import Cell
+from dasp.bench.start import start
 from dasp.core.types import Inputs
 from dasp.methods import Adaptation, adapt
 from dasp.streams.protocols import visits
@@ -29,7 +30,7 @@ def measure(
     its memory. Then Source and the method take turns, a whole stream each from the source state,
     so that whatever disturbs the machine disturbs both. `tick` is told of each stream that ends.
     """
-    tta = begin(cell, find_method(cell.method), features)
+    tta = start(cell, find_method(cell.method), features)
     _touch(features, cell)
     before = resident_mib()
     forget_peak()
@@ -71,10 +72,10 @@ def _walk(
     seconds = {"load": 0.0, "adapt": 0.0, "processor": 0.0}
     stream = _batches(features, cell)
     while True:
-        start = time.perf_counter()
+        asked = time.perf_counter()
         reset, inputs = next(stream, (False, None))
         loaded, worked = time.perf_counter(), time.process_time()
-        seconds["load"] += loaded - start
+        seconds["load"] += loaded - asked
         if inputs is None:
             return counts, {name: round(value, 4) for name, value in seconds.items()}
         if reset:

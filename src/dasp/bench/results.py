@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import Field, asdict, dataclass
+from dataclasses import Field, asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -43,11 +43,15 @@ class Cell:
     corruptions: tuple[str, ...] = ()
     clean_after: int = 0  # clean samples judged after each domain
     code: str = ""  # hash of the method's file
+    source: dict[str, Any] = field(default_factory=dict)  # samples a method learns from first
 
     @property
     def key(self) -> str:
         """Return the hash of all settings; results of different settings never share it."""
-        return digest(asdict(self))
+        settings = asdict(self)
+        if not self.source:  # most methods need none, and keep the keys they had without it
+            del settings["source"]
+        return digest(settings)
 
     @property
     def filename(self) -> str:
