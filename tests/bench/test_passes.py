@@ -99,6 +99,15 @@ def test_a_sumi_step_that_keeps_nothing_goes_no_further():
     assert passes(tta, inputs()) == expected
 
 
+def test_passes_of_brimpr():
+    tta = dasp.adapt(Toy(depth=2), "brimpr")
+    tta.fit([inputs(8, seed=1)])
+    prompted = {("encode_prompted", name, True): (32, 32) for name in BOTH}  # whole, and halved
+    joint = fused(gradient=False, backward=0) | fused(forward=32, backward=32)
+    alone = fused(modalities="audio") | fused(modalities="video") | own_norms(True, 16)
+    assert passes(tta, inputs()) == prompted | joint | alone
+
+
 ALONE = encoded(False) | {
     key: value
     for name in BOTH
