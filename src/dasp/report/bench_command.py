@@ -1,7 +1,5 @@
 """What stands behind `dasp bench` and `dasp tune`: run a plan, then show what came out."""
 
-import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,14 +10,12 @@ from rich.console import Console
 from dasp.bench.estimate import estimate_seconds
 from dasp.bench.plan import Plan, load_plan, with_methods, with_settings
 from dasp.bench.references import model_name
-from dasp.bench.results import is_done, read_result
+from dasp.bench.results import is_done
 from dasp.bench.runner import Place, run_plan
 from dasp.bench.tuning import tune as tune_plan
 from dasp.core.errors import OptionError
 from dasp.data.parallel import cores
-from dasp.report.console import print_summary
-from dasp.report.export import export_tables
-from dasp.report.html import write_report
+from dasp.report.commands import publish
 
 PlanName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
 Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]
@@ -83,7 +79,7 @@ def bench(
         samples: of each domain.
         batch_size: samples a batch.
         on_bad: whether a clip that cannot be read is an error, or is left out and listed.
-        results: folder of result files, report.html and tables/ (CSV, Markdown, LaTeX).
+        results: folder of result files, report.html, tables/ and figures/.
         store: folder of encoded data; may be removed at any time.
         store_gib: size the store may reach; what was used longest ago goes first.
         workers: processes, one thread each; by default one a core.
@@ -120,12 +116,7 @@ def bench(
     if dry_run:
         return 0
     paths = run_plan(chosen, place)
-    found = [read_result(path) for path in paths]
-    command = shlex.join(["dasp", *sys.argv[1:]])
-    page = write_report(found, results / "report.html", command=command)
-    export_tables(found, results / "tables")
-    print_summary(found, console, page)
-    return 0
+    return publish(results, results, only=paths)
 
 
 def tune(

@@ -31,8 +31,8 @@ LATEX = {
 
 
 def to_rich(table: Table) -> RichTable:
-    """Return the table for a terminal."""
-    drawn = RichTable(title=table.caption, title_style="bold", box=None, pad_edge=False)
+    """Return the table for a terminal, without its caption."""
+    drawn = RichTable(box=None, pad_edge=False)
     drawn.collapse_padding = True
     for column in table.columns:
         justify: Literal["left", "right"] = "right" if column.quantities else "left"
@@ -155,6 +155,8 @@ def _html_cell(cell: Cell) -> str:
     lines = [escape(line) for line in _lines(cell)]
     lines[0] = f"<strong>{lines[0]}</strong>" if cell.best else lines[0]
     lines[1:] = [f"<small>{line}</small>" for line in lines[1:]]
+    if cell.run:
+        lines[0] = f'<a href="#run-{escape(cell.run)}">{lines[0]}</a>'
     names = [name for name in ("best", "worse") if getattr(cell, name)]
     names += [] if cell.quantities else ["text"]
     mark = f' class="{" ".join(names)}"' if names else ""

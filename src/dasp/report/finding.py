@@ -1,0 +1,64 @@
+"""What a section found, in one line."""
+
+from collections import Counter
+
+from dasp.report.grid import Quantity
+from dasp.report.groups import Group, mean_std
+from dasp.report.sections import Section
+from dasp.report.tables import accuracies, paired_gains, pretty
+
+
+def finding(section: Section) -> str:
+    """Return the best method and its gain over Source; of several settings, how often it is best.
+
+    Empty where no streams were run.
+    """
+    if not section.groups:
+        return ""
+    if len(section.groups) == 1:
+        return _sentence(section.groups[0])
+    wins = Counter(label for group in section.groups for label in _ranked(group)[0][1])
+    whole = len(section.groups)
+    words = [f"{label} in {times} of {whole} settings" for label, times in wins.most_common(3)]
+    return f"Best: {', '.join(words)}."
+
+
+def _sentence(group: Group) -> str:
+    name = _judged(group)
+    (accuracy, best), *others = _ranked(group)
+    where = f"mean of {len(group.shifted)} protocols" if name == "average" else pretty(name)
+    gains = paired_gains(group, name)
+    words = f"Best: {', '.join(best)}, {accuracy:.1f} % ({where})"
+    above = [_gain(gains[label]) for label in best if label in gains]
+    if above:
+        words += f", {', '.join(above)} over Source"
+    rest = [label for _, labels in others for label in labels if label in gains]
+    if rest:
+        words += f"; next: {rest[0]}, {_gain(gains[rest[0]])}"
+    return f"{words}."
+
+
+def _gain(gains: list[float]) -> str:
+    return Quantity(*mean_std(gains), signed=True).text
+
+
+def _judged(group: Group) -> str:
+    """Return the column of the main table that methods are ranked by."""
+    if len(group.shifted) > 1:
+        return "average"
+    return (group.shifted or group.protocols)[0]
+
+
+def _ranked(group: Group) -> list[tuple[float, list[str]]]:
+    """Return (accuracy, labels) from the best down, as rounded for a reader.
+
+    Only labels with as many replicates as the fullest one are ranked.
+    """
+    each = {label: accuracies(group, label, _judged(group)) for label in group.labels}
+    fullest = max(len(values) for values in each.values())
+    ranked: dict[float, list[str]] = {}
+    for label, values in each.items():
+        mean, _ = mean_std(values.values())
+        if mean is not None and len(values) == fullest:
+            ranked.setdefault(round(mean, 1), []).append(label)
+    return sorted(ranked.items(), reverse=True)

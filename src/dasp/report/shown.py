@@ -1,0 +1,64 @@
+"""What a section shows, by the names that plans use; page, files and terminal draw the same.
+
+To show something more, add a line to `SHOWN`: a name, and a function of the section.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dasp.report.comparison import comparison, given, single_runs
+from dasp.report.finding import finding
+from dasp.report.groups import Group
+from dasp.report.parts import Part
+from dasp.report.sections import Section, setting_names
+
+Show = Callable[[Section], list[Part]]
+
+
+def by_group(draw: Callable[[Group], Sequence[Part]]) -> Show:
+    """Draw each group of a section; where there are several, each is named by what differs."""
+
+    def draw_all(section: Section) -> list[Part]:
+        names = setting_names(section.groups)
+        pairs = zip(section.groups, names, strict=True)
+        return [part.of_setting(name) for group, name in pairs for part in draw(group)]
+
+    return draw_all
+
+
+SHOWN: dict[str, Show] = {
+    "comparison": by_group(comparison),
+}
+ALWAYS: tuple[Show, ...] = (by_group(given), by_group(single_runs))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A section with all that is drawn and said of it."""
+
+    section: Section
+    parts: Sequence[Part]
+    finding: str
+    notes: Sequence[str]
+
+
+def show(section: Section) -> Shown:
+    """Draw a section, once for the page, the files and the terminal."""
+    return Shown(section, _parts(section), finding(section), _notes(section))
+
+
+def _parts(section: Section) -> list[Part]:
+    """Return what the plan of a section asks for, then what every section has."""
+    shows = [SHOWN[name] for name in section.asked if name in SHOWN]
+    parts = [part for draw in (*shows, *ALWAYS) for part in draw(section)]
+    return [part for part in parts if part.items]
+
+
+def _notes(section: Section) -> list[str]:
+    """Return what a reader should know before trusting a section."""
+    notes = []
+    if section.missing:
+        again = f"; run `{section.plan.command}` to finish" if section.plan.command else ""
+        notes.append(f"{section.missing} of {len(section.plan.files)} runs are missing{again}.")
+    notes += [f"this version cannot show {name!r}." for name in section.asked if name not in SHOWN]
+    return notes + [note for group in section.groups for note in group.notes]
