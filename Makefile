@@ -1,15 +1,15 @@
-# `make run`, `make bench`, `make test`: each makes .venv first and needs only Python and make.
+# `make run`, `make paper`, `make test`: each makes .venv first and needs only Python and make.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run bench test lint clean
+.PHONY: run paper test lint clean
 
 run: .venv/run.stamp
 	$(BIN)/dasp bench quick --results out/quick
 
-bench: .venv/run.stamp
-	$(BIN)/dasp bench main --results results/main
+paper: .venv/run.stamp
+	$(BIN)/dasp bench paper --results results/paper
 
 test: .venv/dev.stamp
 	$(BIN)/pytest

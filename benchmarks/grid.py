@@ -21,7 +21,8 @@ from rich.table import Table
 
 from dasp.bench.cell import run_cell
 from dasp.bench.features import Features
-from dasp.bench.plan import load_plan, with_methods, with_settings
+from dasp.bench.plan import with_methods, with_settings
+from dasp.bench.plan_files import load_plan
 from dasp.bench.references import find_method, find_model
 from dasp.bench.store import Store
 

@@ -22,7 +22,7 @@ def plan():
             "dasp": Entry("dasp", {"lr": 1e-2, "delta": 0.0}),
         },
         protocols=("continual/video", "interleaved"),
-        batch_size=8,
+        batch_sizes=(8,),
         corruptions=("contrast", "brightness"),
     )
 

@@ -3,15 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from dasp.bench.plan import (
-    PLANS,
-    Entry,
-    load_plan,
-    plan_from,
-    resolved,
-    with_methods,
-    with_settings,
-)
+from dasp.bench.plan import PLANS, Entry, data_options, resolved, with_methods, with_settings
+from dasp.bench.plan_files import load_plan, load_plans, plan_from, plan_names
 from dasp.bench.tuning import grid, tuning_plan
 from dasp.core.errors import DaspError, OptionError
 
@@ -19,10 +12,50 @@ SMALL = Path(__file__).with_name("small.py")
 
 
 def test_every_plan_of_the_package_is_valid():
-    for path in PLANS.glob("*.toml"):
-        plan = load_plan(path.stem)
-        assert all(resolved(entry) for entry in plan.methods.values())
-        assert path.read_text().startswith("# ")
+    for name in plan_names():
+        for plan in load_plans(name).values():
+            for data in ("sounding_shapes", "kinetics50", "vggsound"):
+                assert all(resolved(entry, data) for entry in plan.methods.values())
+            assert plan.title
+            assert plan.about
+        text = (PLANS / f"{name}.toml").read_text()
+        assert text.startswith("# ")
+        assert f"dasp bench {name}" in text.splitlines()[0]
+
+
+def test_the_paper_is_a_list_of_plans_that_share_their_runs():
+    plans = load_plans("paper")
+    assert next(iter(plans)) == "overview"
+    overview, one = plans["overview"], plans["interleaved"]
+    assert {cell.key for cell in one.cells()} < {cell.key for cell in overview.cells()}
+    with pytest.raises(OptionError, match="list of"):
+        load_plan("paper")
+
+
+def test_options_follow_the_data_and_a_row_has_the_last_word():
+    assert resolved(Entry("dasp"), "vggsound")["lambda_ent"] == 0.8
+    assert resolved(Entry("dasp", {"lambda_ent": 0.7}), "vggsound")["lambda_ent"] == 0.7
+    assert resolved(Entry("dasp"), "kinetics50")["lambda_ent"] == 0.5
+    assert resolved(Entry("dasp"), "folder")["lr"] == 1e-4
+    assert (
+        resolved(Entry("dasp"), "sounding_shapes")["lr"]
+        == data_options("sounding_shapes")["dasp"]["lr"]
+    )
+
+
+def test_an_option_is_varied_one_value_a_row():
+    content = {"methods": ["source", "dasp"], "vary": {"dasp": {"delta": [0.01, 0.1]}}}
+    plan = plan_from(content, "mine.toml")
+    assert list(plan.methods) == ["source", "dasp", "dasp delta=0.01", "dasp delta=0.1"]
+    assert plan.methods["dasp delta=0.1"] == Entry("dasp", {"delta": 0.1})
+    with pytest.raises(OptionError, match="row varied"):
+        plan_from(content | {"methods": ["source"]}, "mine.toml")
+
+
+def test_a_list_of_plans_may_name_files_beside_it(tmp_path):
+    (tmp_path / "one.toml").write_text('methods = ["source"]\n')
+    (tmp_path / "all.toml").write_text('plans = ["one.toml", "quick"]\n')
+    assert list(load_plans(tmp_path / "all.toml")) == ["one", "quick"]
 
 
 def test_cells_cover_the_product(plan):
@@ -37,7 +70,7 @@ def test_cells_cover_the_product(plan):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda p: replace(p, batch_size=16),
+        lambda p: replace(p, batch_sizes=(16,)),
         lambda p: replace(p, data=replace(p.data, samples=21)),
         lambda p: replace(p, data=replace(p.data, seed=1)),
         lambda p: replace(p, corruptions=("contrast",)),
@@ -92,6 +125,7 @@ def test_plans_from_files(tmp_path):
     ("content", "message"),
     [
         ({"modles": []}, "did you mean 'models'"),
+        ({"kind": "stream"}, "did you mean 'streams'"),
         ({"data": {"sample": 1}}, "did you mean 'samples'"),
     ],
 )

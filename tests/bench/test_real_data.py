@@ -79,7 +79,8 @@ def test_wrong_words_are_refused_with_the_nearest(capsys, tmp_path):
         ("bench", "--set", "dasp.detla=1"): "did you mean 'delta'",
         ("bench", "--methods", "dapss"): "did you mean 'dasp'",
         ("bench", "--protocol", "interleave"): "did you mean 'interleaved'",
-        ("bench", "--data", "kinetics50"): "--root",
+        ("bench", "--data", "kinetics50"): "--weights",
+        ("bench", "paper", "--severity", "3"): "name it, such as `dasp bench paper/",
         ("bench", "quik"): "did you mean 'quick'",
         ("bench", "--severity", "6"): "severity",
     }.items():

@@ -49,6 +49,40 @@ def test_every_cell_is_counted_globally(plan, place):
         assert content["measured"]["versions"]["dasp"] == dasp.__version__
 
 
+def bits(domain, samples):
+    packed = np.frombuffer(bytes.fromhex(domain["hits"]), np.uint8)
+    return np.unpackbits(packed, count=samples)
+
+
+def test_which_samples_were_right_is_kept_in_the_order_of_the_data(plan, place):
+    source = replace(plan, methods={"source": plan.methods["source"]}, seeds=(0, 1))
+    contents = [read_result(path) for path in run_plan(source, place, show=False)]
+    for content in contents:
+        for domain in content["result"]["domains"]:
+            assert bits(domain, 20).sum() == domain["right"]
+    by_seed = {}
+    for content in contents:
+        hits = {d["name"]: d["hits"] for d in content["result"]["domains"]}
+        by_seed.setdefault(content["cell"]["seed"], {}).update(hits)
+    assert by_seed[0] == by_seed[1]  # Source judges each sample by itself, in whatever order
+
+
+def test_judging_clean_samples_changes_nothing_else(plan, place):
+    without = {p.name.rsplit("-", 1)[0]: read_result(p) for p in run_plan(plan, place, show=False)}
+    for path in run_plan(replace(plan, clean_after=12), place, show=False):
+        content, plain = read_result(path), without[path.name.rsplit("-", 1)[0]]
+        assert content["result"]["domains"] == plain["result"]["domains"]
+        clean = content["result"]["clean_after"]
+        assert plain["result"]["clean_after"] is None
+        assert clean["seen"] == 12
+        for name in ("joint", "audio", "video"):
+            assert len(clean[name]) == 1 + len(content["result"]["domains"])
+            if content["cell"]["method"] == "source":
+                assert len(set(clean[name])) == 1
+    per_domain = replace(plan, clean_after=12, protocols=("per_domain/video",))
+    assert {cell.clean_after for cell in per_domain.cells()} == {0}
+
+
 def test_source_is_what_the_model_says(plan, place):
     path = run_plan(replace(plan, methods={"source": plan.methods["source"]}), place, show=False)[0]
     material, model = plan.data.open(), find_model(plan.models[0])
@@ -120,7 +154,7 @@ from dasp.bench.runner import Place, run_plan
 plan = Plan(
     data=DataOptions(samples=40), models=(sys.argv[2] + ":build",),
     methods={n: Entry(n, {"lr": 1e-3}) for n in ("source", "tent", "read", "dasp")},
-    protocols=("continual/video", "interleaved"), batch_size=8,
+    protocols=("continual/video", "interleaved"), batch_sizes=(8,),
     corruptions=("contrast", "brightness"),
 )
 folder = Path(sys.argv[1])

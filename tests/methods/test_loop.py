@@ -53,6 +53,23 @@ def test_after_is_what_a_frozen_call_says_next(name, batches):
     assert not expected.updated
 
 
+@pytest.mark.parametrize("name", LEARNING)
+def test_what_each_modality_says_alone_is_that_of_the_adapted_model(name, batches):
+    tta = learning(name)
+    source = tta.alone(batches[0])
+    for name_, own in batches[0].items():
+        expected = tta.model.fuse(tta.model.encode({name_: own})).logits
+        torch.testing.assert_close(source[name_], expected, atol=1e-3, rtol=1e-3)
+    tta(batches[0])
+    state = tta.memory.capture()
+    adapted = tta.alone(batches[0])
+    assert same(state, tta.memory.capture())
+    assert any(not torch.equal(adapted[m], source[m]) for m in source)
+    if not tta.method.tunes_encoder:
+        on_tokens = tta.alone_on_tokens(tta.model.encode(batches[0]))
+        assert all(torch.equal(on_tokens[m], adapted[m]) for m in adapted)
+
+
 @pytest.mark.parametrize("name", ["tent", "read", "dasp"])
 def test_several_steps_go_further_and_report_the_first_prediction(name, batches):
     one, three = learning(name), learning(name, steps=3)

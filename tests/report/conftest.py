@@ -74,7 +74,7 @@ def make_result(
     scores, biased = diagnosed(draws, domains, each) if method == "dasp" else (None, None)
     seen, adapts = samples * len(domains), method != "source"
     return {
-        "format": "dasp-result-1",
+        "format": "dasp-result-2",
         "key": format(int(draws.integers(2**62)), "016x"),
         "cell": {
             "data": {"name": "sounding_shapes", "split": "test", "samples": samples},

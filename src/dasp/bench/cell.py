@@ -4,14 +4,16 @@ import platform
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from dasp.bench.features import Features, Part
+from dasp.bench.features import Features
 from dasp.bench.results import Cell
 from dasp.core.seeding import numpy_generator
 from dasp.core.types import Batch, Outcome
@@ -21,9 +23,10 @@ from dasp.streams.protocols import Visit, visits
 
 
 class Count:
-    """What is counted batch by batch."""
+    """What is counted batch by batch, of `samples` samples a domain."""
 
-    def __init__(self) -> None:
+    def __init__(self, samples: int) -> None:
+        self.hits = np.zeros(samples, dtype=bool)
         self.domains: list[dict[str, Any]] = []
         self.batches: dict[str, list[Any]] = {
             name: [] for name in ("right", "seen", "updated", "rejected", "diagnosis")
@@ -32,13 +35,16 @@ class Count:
     def enter(self, visit: Visit) -> None:
         """Begin a domain."""
         first = len(self.batches["seen"])
+        self.hits[:] = False
         self.domains.append(
             {"name": visit.name, "right": 0, "seen": 0, "first_batch": first, "batches": 0}
         )
 
-    def add(self, batch: Batch, outcome: Outcome) -> None:
-        """Count one batch."""
-        right = int((outcome.logits.argmax(dim=1) == batch.labels).sum())
+    def add(self, rows: NDArray[np.int64], batch: Batch, outcome: Outcome) -> None:
+        """Count one batch, of these rows of the data set."""
+        hits = outcome.logits.argmax(dim=1) == batch.labels
+        self.hits[rows] = hits.numpy()
+        right = int(hits.sum())
         domain = self.domains[-1]
         domain["right"] += right
         domain["seen"] += len(batch.labels)
@@ -46,6 +52,10 @@ class Count:
         values = (right, len(batch.labels), outcome.updated, outcome.rejected, outcome.diagnosis)
         for name, value in zip(self.batches, values, strict=True):
             self.batches[name].append(value)
+
+    def leave(self) -> None:
+        """End a domain: which samples were right, as a bit each in the data set's own order."""
+        self.domains[-1]["hits"] = np.packbits(self.hits).tobytes().hex()
 
     def result(self, skipped: list[dict[str, str]]) -> dict[str, Any]:
         """Return the counts as plain data; accuracy is from global counts."""
@@ -78,7 +88,10 @@ def run_cell(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run a cell; return its result and what it cost. `tick` is told of batches done."""
     tta = adapt(features.model, method, seed=cell.seed, **cell.options)
-    count, seconds = Count(), {"load": 0.0, "adapt": 0.0}
+    count, seconds = Count(len(features.labels)), {"load": 0.0, "adapt": 0.0}
+    clean = CleanAfter(features, cell) if cell.clean_after else None
+    if clean is not None:
+        clean.judge(tta)
     for visit in visits(cell.protocol, cell.severity, cell.corruptions):
         if visit.reset:
             tta.reset()
@@ -86,20 +99,24 @@ def run_cell(
         stream = _batches(features, visit, cell, encoded=not method.tunes_encoder)
         while True:
             start = time.perf_counter()
-            batch = next(stream, None)
+            rows, batch = next(stream, (None, None))
             loaded = time.perf_counter()
             seconds["load"] += loaded - start
-            if batch is None:
+            if rows is None or batch is None:
                 break
-            count.add(batch, _call(tta, batch))
+            outcome = _call(tta, batch)
             seconds["adapt"] += time.perf_counter() - loaded
+            count.add(rows, batch, outcome)
             if tick is not None:
                 tick(1)
+        count.leave()
+        if clean is not None:
+            clean.judge(tta)
     skipped = [
         {"id": name, "reason": why} for name, why in getattr(features.material, "skipped", ())
     ]
     tta.reset()  # the model is shared with the next cell
-    result = count.result(skipped)
+    result = count.result(skipped) | {"clean_after": None if clean is None else clean.counts}
     return result, _measured(seconds, result["seen"])
 
 
@@ -110,15 +127,36 @@ def batches_of(cell: Cell, samples: int) -> int:
     )
 
 
-def _batches(features: Features, visit: Visit, cell: Cell, encoded: bool) -> Iterator[Batch]:
-    """Give a domain's batches in the order that (seed, domain) decides."""
-    names = features.model.modalities
-    arrays = {name: features.get(Part(name, visit.domain, encoded)) for name in names}  # type: ignore[union-attr]
+def _batches(
+    features: Features, visit: Visit, cell: Cell, encoded: bool
+) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+    """Give a domain's batches, with their rows, in the order that (seed, domain) decides."""
     order = numpy_generator(cell.seed, "order", visit.name).permutation(len(features.labels))
-    for start in range(0, len(order), cell.batch_size):
-        rows = order[start : start + cell.batch_size]
-        inputs = {name: torch.from_numpy(np.array(array[rows])) for name, array in arrays.items()}
-        yield Batch(inputs, features.labels[rows], domain=visit.name)
+    for rows, inputs in features.batches(visit.domain, encoded, order, cell.batch_size):
+        yield rows, Batch(inputs, features.labels[rows], domain=visit.name)
+
+
+class CleanAfter:
+    """How many clean samples are right, jointly and by each modality alone, again and again."""
+
+    def __init__(self, features: Features, cell: Cell) -> None:
+        self.features, self.batch_size = features, cell.batch_size
+        self.rows = np.arange(min(cell.clean_after, len(features.labels)))
+        self.counts: dict[str, Any] = {"seen": len(self.rows), "joint": []}
+
+    def judge(self, tta: Adaptation) -> None:
+        """Judge the present state; nothing of it changes."""
+        encoded = not tta.method.tunes_encoder
+        right: Counter[str] = Counter()
+        with tta.frozen():
+            for rows, inputs in self.features.batches(None, encoded, self.rows, self.batch_size):
+                labels = self.features.labels[rows]
+                alone = tta.alone_on_tokens(inputs) if encoded else tta.alone(inputs)
+                joint = _call(tta, Batch(inputs, labels)).logits
+                for name, logits in {"joint": joint, **alone}.items():
+                    right[name] += int((logits.argmax(dim=1) == labels).sum())
+        for name, value in right.items():
+            self.counts.setdefault(name, []).append(value)
 
 
 def _call(tta: Adaptation, batch: Batch) -> Outcome:

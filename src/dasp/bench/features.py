@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from dasp.bench.material import Material
@@ -38,6 +39,16 @@ class Features:
         if self.store is None:
             return np.concatenate(list(self._make(part)))
         return self.store.get(self.key(part), len(self.labels), lambda: self._make(part))
+
+    def batches(
+        self, domain: Domain | None, encoded: bool, order: NDArray[np.int64], size: int
+    ) -> Iterator[tuple[NDArray[np.int64], dict[str, torch.Tensor]]]:
+        """Give the samples of a domain in an order, `size` at a time: rows, and what they are."""
+        names: Sequence[str] = self.model.modalities  # type: ignore[assignment]
+        arrays = {name: self.get(Part(name, domain, encoded)) for name in names}
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
+            yield rows, {name: torch.from_numpy(np.array(a[rows])) for name, a in arrays.items()}
 
     def key(self, part: Part) -> dict[str, Any]:
         """Return all that decides an array: data, domain as this code makes it, model."""

@@ -139,6 +139,8 @@ class DataOptions:
     """Folder of recordings; by default the sounds are synthesised."""
     on_bad: Literal["error", "skip"] = "error"
     """Whether a clip that cannot be read ends the run, or is left out and listed."""
+    source_split: str | None = None
+    """Name of a list of clean training clips, for methods that learn from some first."""
 
     def open(self) -> BuiltIn | Clips:
         """Open the data."""

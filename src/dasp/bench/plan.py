@@ -1,8 +1,9 @@
-"""Plans: which methods, models, protocols and data are run; from TOML, changed by flags."""
+"""Plans: which methods, models, protocols and data are run."""
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from dasp.bench.references import code_digest, find_method, find_model, model_na
 from dasp.bench.results import Cell
 from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, Method, hyperparameters
-from dasp.streams.protocols import PROTOCOLS, visits
+from dasp.streams.protocols import PROTOCOLS, resets_once, visits
 
 PLANS = Path(str(files("dasp") / "plans"))
 MAIN_PROTOCOLS = PROTOCOLS[:5]
@@ -21,7 +22,7 @@ MAIN_PROTOCOLS = PROTOCOLS[:5]
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of a table: a method and its options."""
+    """One row of a table: a method and the options that differ from those of the data set."""
 
     method: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -29,8 +30,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run consists of."""
+    """What a run consists of, and what a report shows of it."""
 
+    title: str = ""
+    about: str = ""
+    kind: str = "streams"
+    show: tuple[str, ...] = ("comparison",)
     data: DataOptions = field(default_factory=DataOptions)
     models: tuple[str, ...] = ("sounding_shapes_0",)
     methods: dict[str, Entry] = field(
@@ -39,8 +44,10 @@ class Plan:
     protocols: tuple[str, ...] = MAIN_PROTOCOLS
     severities: tuple[int, ...] = (5,)
     seeds: tuple[int, ...] = (0,)
-    batch_size: int = 64
+    batch_sizes: tuple[int, ...] = (64,)
     corruptions: tuple[str, ...] = ()
+    clean_after: int = 0
+    """How many clean samples are judged after each domain of a stream without resets."""
 
     def cells(self) -> list[Cell]:
         """Return every run, Source's first; a wrong name or option is refused before any starts."""
@@ -54,15 +61,17 @@ class Plan:
                 model={"name": model_name(model), "digest": digests[model]},
                 label=label,
                 method=entry.method,
-                options=resolved(entry),
+                options=resolved(entry, self.data.name),
                 protocol=protocol,
                 severity=severity,
                 seed=seed,
-                batch_size=self.batch_size,
+                batch_size=batch_size,
                 corruptions=self.corruptions,
+                clean_after=self.clean_after if resets_once(protocol) else 0,
                 code=code_digest(find_method(entry.method)),
             )
             for severity in self.severities
+            for batch_size in self.batch_sizes
             for seed in self.seeds
             for model in self.models
             for protocol in self.protocols
@@ -70,8 +79,8 @@ class Plan:
         ]
 
 
-def resolved(entry: Entry) -> dict[str, Any]:
-    """Return all options of a method with their defaults filled in, refusing unknown ones."""
+def resolved(entry: Entry, data: str) -> dict[str, Any]:
+    """Return all options of a method: its defaults, those for a data set, those of the row."""
     method = find_method(entry.method)
     loop = {
         "lr": method.default_lr,
@@ -80,51 +89,18 @@ def resolved(entry: Entry) -> dict[str, Any]:
         "autocast": False,
     }
     own = {name: parameter.default for name, parameter in hyperparameters(method).items()}
-    for name in entry.options:
+    chosen = data_options(data).get(entry.method, {}) | entry.options
+    for name in chosen:
         if name not in loop | own:
             raise OptionError(unknown_name(f"option of {entry.method}", name, loop | own))
-    return loop | own | entry.options
+    return loop | own | chosen
 
 
-def load_plan(reference: str | Path) -> Plan:
-    """Read a plan that comes with the package, by name, or a TOML file."""
-    path = Path(reference)
-    if path.suffix != ".toml":
-        path = PLANS / f"{reference}.toml"
-        if not path.exists():
-            known = [plan.stem for plan in PLANS.glob("*.toml")]
-            raise OptionError(unknown_name("plan", str(reference), known))
-    try:
-        content = tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise OptionError(f"no plan at {path}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise OptionError(f"{path} is not valid TOML: {error}.") from error
-    return plan_from(content, str(path))
-
-
-def plan_from(content: dict[str, Any], where: str) -> Plan:
-    """Build a plan from plain data; an unknown key names the nearest right one."""
-    _check_keys(content, [f.name for f in fields(Plan)], f"key of {where}")
-    values: dict[str, Any] = dict(content)
-    if "data" in values:
-        _check_keys(
-            values["data"], [f.name for f in fields(DataOptions)], f"key of [data] in {where}"
-        )
-        data = dict(values["data"])
-        for name in ("root", "frost_dir", "noise_dir"):
-            if name in data:
-                data[name] = Path(data[name])
-        values["data"] = DataOptions(**data)
-    if "methods" in values:
-        values["methods"] = {
-            label: Entry(options.get("method", label), _without(options, "method"))
-            for label, options in values["methods"].items()
-        }
-    for name in ("models", "protocols", "severities", "seeds", "corruptions"):
-        if name in values:
-            values[name] = tuple(values[name])
-    return Plan(**values)
+@cache
+def data_options(data: str) -> dict[str, dict[str, Any]]:
+    """Return the options of each method for a data set: published ones, or tuned on validation."""
+    path = PLANS / "options" / f"{data}.toml"
+    return tomllib.loads(path.read_text()) if path.exists() else {}
 
 
 def with_settings(plan: Plan, settings: Sequence[str]) -> Plan:
@@ -142,7 +118,7 @@ def with_settings(plan: Plan, settings: Sequence[str]) -> Plan:
         for name in methods if label == "*" else [label]:
             entry = methods[name]
             changed = Entry(entry.method, entry.options | {option: _value(text)})
-            resolved(changed)
+            resolved(changed, plan.data.name)
             methods[name] = changed
     return replace(plan, methods=methods)
 
@@ -166,13 +142,3 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _without(options: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if key != name}
-
-
-def _check_keys(content: dict[str, Any], known: list[str], kind: str) -> None:
-    for name in content:
-        if name not in known:
-            raise OptionError(unknown_name(kind, name, known))

@@ -9,7 +9,7 @@ from dasp.bench.store import digest
 from dasp.core.errors import DataError
 from dasp.core.files import atomic_path
 
-FORMAT = "dasp-result-1"
+FORMAT = "dasp-result-2"
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Cell:
     seed: int
     batch_size: int
     corruptions: tuple[str, ...] = ()
+    clean_after: int = 0  # clean samples judged after each domain
     code: str = ""  # hash of the method's file
 
     @property

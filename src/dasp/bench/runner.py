@@ -111,6 +111,7 @@ def _parts(
     for model, cell in items:
         encoded = not find_method(cell.method).tunes_encoder
         domains = [v.domain for v in visits(cell.protocol, cell.severity, cell.corruptions)]
+        domains += [None] if cell.clean_after else []
         names = find_model(model).modalities
         needed.setdefault(model, set()).update(parts_of(domains, names, encoded))  # type: ignore[arg-type]
     raw = {Part(p.modality, p.domain, encoded=False) for parts in needed.values() for p in parts}

@@ -56,6 +56,9 @@ class Method(nn.Module, ABC):
     needs: ClassVar[tuple[type, ...]] = ()
     """Further protocols that the model must fulfil."""
 
+    needs_source: ClassVar[bool] = False
+    """True: `fit` must be given clean source samples before the first batch."""
+
     exactly_two_modalities: ClassVar[bool] = False
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
@@ -93,6 +96,10 @@ class Method(nn.Module, ABC):
         """Predict with the present state; changes nothing."""
         return Prediction(self.forward(batch).logits)
 
+    def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
+        """Return the tokens {name: (B, N, D)} that the fusion receives in the present state."""
+        return self.encode(batch) if self.tunes_encoder else dict(batch)
+
     def fit(self, source: Iterable[Inputs]) -> None:
         """Learn from clean source batches, for methods that need some."""
         del source
@@ -104,7 +111,7 @@ class Method(nn.Module, ABC):
 
     def forward(self, batch: Tokens) -> Fused:
         """Run the model on a batch as `step` receives it."""
-        return self.fuse(self.encode(batch) if self.tunes_encoder else batch)
+        return self.fuse(self.adapted_tokens(batch))
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
         """Run the encoders, checked against the contract."""

@@ -86,6 +86,12 @@ class Dasp(Method):
         return Prediction(self.fuse(self._adapt(batch, diagnosis)).logits, diagnosis)
 
     @torch.no_grad()
+    def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
+        """Diagnose, and return the tokens through the adapters that take part."""
+        _, diagnosis = self._diagnose(batch)
+        return dict(batch) if self._leaves_alone(diagnosis) else self._adapt(batch, diagnosis)
+
+    @torch.no_grad()
     def _diagnose(self, batch: Tokens) -> tuple[dict[str, Fused], Diagnosis]:
         alone = {name: self.fuse({name: tokens}) for name, tokens in batch.items()}
         embeddings = {name: fused.embedding for name, fused in alone.items()}

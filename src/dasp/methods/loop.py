@@ -96,15 +96,22 @@ class Adaptation:
     @torch.enable_grad()
     def on_tokens(self, tokens: Tokens) -> Outcome:
         """Infer and adapt on tokens {name: (B, N, D)} already encoded by this model."""
-        if self.method.tunes_encoder:
-            raise ContractError(
-                f"{type(self.method).__name__} tunes the encoder: call it with raw inputs."
-            )
         tokens = self._checked(tokens, "tokens")
         finite = finite_rows(tokens)
         if not finite.all():
             return self._infer_only_finite(tokens, finite, encoded=True)
         return self._run(tokens)
+
+    def alone(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Return what the adapted model says of each modality by itself: {name: (B, C)} logits.
+
+        Changes nothing. Beside the joint prediction it tells which sensor a mistake comes from.
+        """
+        return self._alone(self._prepare(self._checked(inputs, "inputs")))
+
+    def alone_on_tokens(self, tokens: Tokens) -> dict[str, Tensor]:
+        """Do as `alone` does, on tokens {name: (B, N, D)} already encoded by this model."""
+        return self._alone(self._checked(tokens, "tokens"))
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -188,6 +195,12 @@ class Adaptation:
         with self._precision():
             return self.method.predict(batch)
 
+    @torch.no_grad()
+    def _alone(self, batch: Tokens) -> dict[str, Tensor]:
+        with self._precision():
+            tokens = self.method.adapted_tokens(batch)
+            return {name: self.method.fuse({name: own}).logits for name, own in tokens.items()}
+
     def _infer_only_finite(self, batch: Inputs, finite: Tensor, encoded: bool = False) -> Outcome:
         """Refuse a batch with NaN or Inf: no update, NaN logits on the bad rows alone."""
         shape = (len(finite), self.method.model.num_classes)
@@ -207,6 +220,10 @@ class Adaptation:
 
     def _checked(self, batch: Inputs, kind: str) -> Inputs:
         _OWNERS.check(self)
+        if kind == "tokens" and self.method.tunes_encoder:
+            raise ContractError(
+                f"{type(self.method).__name__} tunes the encoder: call it with raw inputs."
+            )
         check_batch(batch, self.method.model, kind)
         check_placement(batch, self.model)
         # A tensor made in inference mode cannot take part in learning; its copy can.

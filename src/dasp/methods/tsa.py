@@ -87,6 +87,10 @@ class Tsa(Method):
         other = self.fuse({first: self.adapters[first](a), second: v}).logits
         return Prediction(one + other)
 
+    def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
+        """Return both modalities through their maps."""
+        return {name: self.adapters[name](tokens) for name, tokens in batch.items()}
+
     def _pair(self, batch: Tokens) -> list[tuple[str, Tensor]]:
         return [(name, batch[name]) for name in self.model.modalities]
 

@@ -1,17 +1,23 @@
 """What stands behind `dasp bench` and `dasp tune`: run a plan, then show what came out."""
 
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
 from dasp.bench.estimate import estimate_seconds
-from dasp.bench.plan import Plan, load_plan, with_methods, with_settings
+from dasp.bench.kinds import run_any, write_record
+from dasp.bench.material import DataOptions
+from dasp.bench.plan import Plan, with_methods, with_settings
+from dasp.bench.plan_files import load_plan, load_plans
 from dasp.bench.references import model_name
 from dasp.bench.results import is_done
-from dasp.bench.runner import Place, run_plan
+from dasp.bench.runner import Place
 from dasp.bench.tuning import tune as tune_plan
 from dasp.core.errors import OptionError
 from dasp.data.parallel import cores
@@ -39,8 +45,9 @@ def bench(
     root: Path | None = None,
     flavour: str | None = None,
     samples: int | None = None,
-    batch_size: int | None = None,
+    batch_size: tuple[int, ...] = (),
     on_bad: Literal["error", "skip"] | None = None,
+    source_split: str | None = None,
     results: Path = Path("out/results"),
     store: Path = Path("out/store"),
     store_gib: float = 50.0,
@@ -49,20 +56,21 @@ def bench(
 ) -> int:
     """Run methods on streams, and write the table and a report.
 
-    Runs a plan: `quick` (one source model, 512 samples a domain), `main` (three, 1,024), or a
-    TOML file of yours; flags change it. Data are corrupted and encoded once for all methods and
-    kept in the store; each (method, protocol, model, seed) is one result file. Run it again after
-    an interruption, or twice at once: what is done is not done again, and results of other
-    settings are never mixed in.
+    Runs a plan: `quick` (one source model, 512 samples a domain), `paper` (a list: every table
+    and figure of the DASP paper, three models, 1,024 samples), one of its list such as
+    `paper/ablation`, or a TOML file of yours; flags change it. Data are corrupted and encoded
+    once for all methods and kept in the store; each (method, protocol, model, seed) is one result
+    file. Run it again after an interruption, or twice at once: what is done is not done again,
+    and results of other settings are never mixed in.
 
     Examples:
       dasp bench --methods source dasp --protocol interleaved --severity 3
       dasp bench --set dasp.delta=0.03 '*.lr=1e-3'
       dasp bench --method my_method.py:Mine --model my_model.py:build
-      dasp bench main --data kinetics50 --root ~/ks50 --weights cav_mae_ks50.pth
+      dasp bench paper --data kinetics50 --root ~/ks50 --weights cav_mae_ks50.pth
 
     Args:
-        plan: quick, main, or the path of a .toml file.
+        plan: quick, paper, paper/NAME, or the path of a .toml file.
         methods: rows of the plan, or registered methods; by default all rows of the plan.
         method: methods of your own beside them, file.py:Class.
         settings: options of methods, such as dasp.delta=0.03, or *.lr=1e-3 for all.
@@ -79,48 +87,75 @@ def bench(
         samples: of each domain.
         batch_size: samples a batch.
         on_bad: whether a clip that cannot be read is an error, or is left out and listed.
+        source_split: list of clean training clips, for methods that need some (brimpr).
         results: folder of result files, report.html, tables/ and figures/.
         store: folder of encoded data; may be removed at any time.
         store_gib: size the store may reach; what was used longest ago goes first.
         workers: processes, one thread each; by default one a core.
         dry_run: only say what would be run.
     """
-    chosen = load_plan(plan)
-    if methods:
-        chosen = with_methods(chosen, methods)
-    if method:
-        chosen = with_methods(chosen, [*chosen.methods, *method])
-    chosen = with_settings(chosen, settings)
-    changes = {
+    plans = load_plans(plan)
+    rows: dict[str, Any] = {"methods": methods, "method": method, "set": settings}
+    changes: dict[str, Any] = {
         "protocols": protocol,
         "severities": severity,
-        "seeds": seed,
         "corruptions": corruptions,
-        "models": (*model, *map(str, weights)),
+        "batch_sizes": batch_size,
     }
-    chosen = replace(chosen, **{name: value for name, value in changes.items() if value})  # type: ignore[arg-type]
-    if batch_size is not None:
-        chosen = replace(chosen, batch_size=batch_size)
-    asked = {
-        "name": data,
-        "root": root,
-        "flavour": flavour,
-        "samples": samples,
-        "on_bad": on_bad,
-    }
-    kept = {name: value for name, value in asked.items() if value is not None}
-    chosen = replace(chosen, data=replace(chosen.data, **kept))  # type: ignore[arg-type]
+    if len(plans) > 1:
+        _refuse_for_many(plan, list(plans), rows | changes)
+    common = {"seeds": seed, "models": (*model, *map(str, weights))}
+    asked = {"name": data, "root": root, "flavour": flavour, "samples": samples, "on_bad": on_bad}
+    asked |= {"source_split": source_split}
+    for name, chosen in plans.items():
+        chosen = _with_data(chosen, {k: v for k, v in asked.items() if v is not None})
+        if methods:
+            chosen = with_methods(chosen, methods)
+        if method:
+            chosen = with_methods(chosen, [*chosen.methods, *method])
+        given = {k: v for k, v in (changes | common).items() if v}
+        plans[name] = with_settings(replace(chosen, **given), settings)
     place = Place(results, store, store_gib, workers)
-    console = Console()
-    _announce(chosen, place, console)
-    if dry_run:
-        return 0
-    paths = run_plan(chosen, place)
-    return publish(results, results, only=paths)
+    return _run_and_report(plans, place, dry_run)
+
+
+def _refuse_for_many(reference: str, names: Sequence[str], flags: Mapping[str, object]) -> None:
+    """Refuse flags that would make all plans of a list alike."""
+    given = [name.replace("_", "-") for name, value in flags.items() if value]
+    if given:
+        raise OptionError(
+            f"{reference} is a list of plans, and --{given[0]} changes one: name it, such as "
+            f"`dasp bench {reference}/{names[-1]}`."
+        )
+
+
+def _with_data(plan: Plan, asked: Mapping[str, Any]) -> Plan:
+    """Change the data of a plan; other data start from their own defaults, with all samples."""
+    other = asked.get("name", plan.data.name) != plan.data.name
+    before = DataOptions() if other else plan.data
+    return replace(plan, data=replace(before, **asked), models=() if other else plan.models)
+
+
+def _run_and_report(plans: Mapping[str, Plan], place: Place, dry_run: bool) -> int:
+    console, command = Console(), shlex.join(["dasp", *sys.argv[1:]])
+    paths: list[Path] = []
+    for number, (name, plan) in enumerate(plans.items(), 1):
+        if not plan.models:
+            raise OptionError(
+                f"data '{plan.data.name}' needs a model trained on it: give --weights FILE, or "
+                "--model file.py:function."
+            )
+        if len(plans) > 1:
+            console.rule(f"{number} of {len(plans)}: {name}")
+        _announce(plan, place, console)
+        if not dry_run:
+            write_record(place.results, number, name, plan, command)
+            paths += run_any(plan, place)
+    return 0 if dry_run else publish(place.results, place.results, only=paths)
 
 
 def tune(
-    plan: PlanName = "main",
+    plan: PlanName = "paper/overview",
     *,
     model: Words = ("sounding_shapes_0",),
     protocol: Words = ("continual/video", "continual/audio", "interleaved"),
@@ -133,8 +168,8 @@ def tune(
 
     Every method of the plan gets the same learning rates (EATA also several similarities); the
     setting with the highest accuracy on the *validation* split of the built-in set, with other
-    samples and other corruption draws than any test stream, is printed as the lines that the
-    plan files hold. The rule uses validation labels, never a test sample.
+    samples and other corruption draws than any test stream, is printed as the lines of
+    plans/options/sounding_shapes.toml. The rule uses validation labels, never a test sample.
 
     Args:
         plan: whose methods are tuned.
@@ -152,7 +187,7 @@ def tune(
     for label, found in chosen.items():
         tried = ", ".join(f"{name} {accuracy:.2f}" for name, accuracy in found["tried"].items())
         console.print(f"# {tried}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"[methods.{label}]", highlight=False, markup=False)
+        console.print(f"[{label}]", highlight=False, markup=False)
         for option, value in found["options"].items():
             console.print(f"{option} = {value!r}", highlight=False, markup=False)
     return 0

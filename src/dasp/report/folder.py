@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dasp.bench.kinds import RECORD
 from dasp.core.errors import InputError
 from dasp.report.runs import FORMATS, Result, Run, run_of
 
-PLAN = "dasp-plan-1"
 INDICATORS = "dasp-indicators-1"
 EFFICIENCY = "dasp-efficiency-1"
 
@@ -74,8 +74,10 @@ def _add(found: Folder, name: str, content: Any) -> None:
         found.indicators[name] = content
     elif kind == EFFICIENCY:
         found.efficiencies[name] = content
-    elif kind == PLAN:
-        found.plans.append(_plan_of(content, PurePosixPath(name).parent.parent))
+    elif kind == RECORD:
+        plan = _plan_of(content, PurePosixPath(name).parent.parent)
+        if (plan.name, plan.files) not in [(other.name, other.files) for other in found.plans]:
+            found.plans.append(plan)  # run alone and in a list of plans it leaves two records
     else:
         raise InputError("it is no result file or plan record of this version.")
 

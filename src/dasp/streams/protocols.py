@@ -66,3 +66,8 @@ def visits(protocol: str, severity: int, corruptions: Sequence[str] = ()) -> lis
     return [
         Visit(domain, reset=place == 0 or kind == "per_domain") for place, domain in enumerate(kept)
     ]
+
+
+def resets_once(protocol: str) -> bool:
+    """Tell whether a stream runs on from domain to domain, so that something can be forgotten."""
+    return not protocol.startswith("per_domain/")
