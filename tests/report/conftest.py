@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from dasp.core.seeding import numpy_generator
+from dasp.report.folder import read_folder
+from dasp.report.sections import sections_of
+from dasp.report.shown import show
 
 FRAMES = ("gaussian_noise", "fog", "pixelate")
 SOUNDS = ("rain", "traffic")
@@ -130,6 +133,46 @@ def save(results, folder):
         path = Path(folder) / f"{result['key']}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result))
+
+
+def plan_record(folder, name, files, place=1, **changes):
+    """Write which files belong to a plan, and return where."""
+    content = {
+        "format": "dasp-plan-1",
+        "name": name,
+        "title": f"Plan {name}",
+        "about": "What it asks.",
+        "kind": "streams",
+        "show": ["comparison"],
+        "command": f"dasp bench {name}",
+        "files": files,
+    } | changes
+    path = Path(folder) / "plans" / f"{place:02}-{name.replace('/', '-')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.fixture
+def save_plan():
+    return plan_record
+
+
+@pytest.fixture
+def sections_from(tmp_path):
+    """Return the sections of results that belong to no plan."""
+
+    def sections(results):
+        save(results, tmp_path / "results")
+        return sections_of(read_folder(tmp_path / "results"))
+
+    return sections
+
+
+@pytest.fixture
+def show_from(sections_from):
+    """Return what is shown of results that belong to no plan."""
+    return lambda results: [show(section) for section in sections_from(results)]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import groupby
 
-from dasp.report.svg_paths import DASHES, MARKERS, short, steps, tip
+from dasp.report.svg_paths import DASHES, MARKERS, legend_places, short, steps, tip
 
 PALETTE = (  # light, dark; the first ones are those of the known methods, in their order
     ("#5f6672", "#a3abb8"),
@@ -159,7 +159,9 @@ class Plot:
             self.text(x, y + 16, _number(value))
             self.rule((value, value), self.y)
         self.rule(self.x, (self.y[0], self.y[0]), strong=True)
-        self.text((self.left + self.width - self.right) / 2, self.height - self.bottom + 34, title)
+        if title:
+            middle = (self.left + self.width - self.right) / 2
+            self.text(middle, self.height - self.bottom + 34, title)
 
     def svg(
         self, description: str, legend: Sequence[tuple[str, Style]] = (), lines: bool = True
@@ -185,23 +187,6 @@ class Plot:
 
 def _number(value: float) -> str:
     return f"{value:g}".replace("-", "−")
-
-
-def legend_places(names: Sequence[str], width: float) -> list[tuple[float, int]]:
-    """Return the (x, row) of each entry of a legend that wraps at `width`.
-
-    >>> legend_places(["source", "dasp"], 110)
-    [(0.0, 0), (0.0, 1)]
-    """
-    places: list[tuple[float, int]] = []
-    x, row = 0.0, 0
-    for name in names:
-        length = 62 + 6.6 * len(name)  # a letter of the figures is about that wide
-        if places and x + length - 22 > width:
-            x, row = 0.0, row + 1
-        places.append((x, row))
-        x += length
-    return places
 
 
 def ticks(low: float, high: float, about: int = 6) -> list[float]:

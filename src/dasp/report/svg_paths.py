@@ -65,3 +65,20 @@ def steps(points: Sequence[tuple[float, float]]) -> str:
 def tip(title: str) -> str:
     """Return what a reader sees on pointing at a part."""
     return f"<title>{escape(title)}</title>" if title else ""
+
+
+def legend_places(names: Sequence[str], width: float) -> list[tuple[float, int]]:
+    """Return the (x, row) of each entry of a legend that wraps at `width`.
+
+    >>> legend_places(["source", "dasp"], 110)
+    [(0.0, 0), (0.0, 1)]
+    """
+    places: list[tuple[float, int]] = []
+    x, row = 0.0, 0
+    for name in names:
+        length = 62 + 6.6 * len(name)  # a letter of the figures is about that wide
+        if places and x + length - 22 > width:
+            x, row = 0.0, row + 1
+        places.append((x, row))
+        x += length
+    return places
