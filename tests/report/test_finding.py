@@ -24,7 +24,7 @@ def test_source_may_be_best(make, sections_from):
 def test_equals_are_both_named(make, sections_from):
     one, other = make("a", method="tent"), make("b", method="tent")
     other["result"] = one["result"]
-    assert finding(sections_from([one, other])[0]).startswith(("Best: a, b, ", "Best: b, a, "))
+    assert "; level with it: " in finding(sections_from([one, other])[0])
 
 
 def test_fewer_replicates_cannot_win(make, sections_from):

@@ -20,6 +20,10 @@ def test_a_panel_a_protocol_and_a_row_a_method(results):
     gains = paired_gains(group, "average")["dasp"]
     assert f"{sum(gains) / 2:+.1f}".replace("-", "−") in words
     assert "mean over 2 runs" in figure.caption
+    strong = [
+        t.text for t in ElementTree.fromstring(figure.drawing).iter("text") if t.get("font-weight")
+    ]
+    assert len(strong) >= 6
 
 
 def test_nothing_without_source(make):

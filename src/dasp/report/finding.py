@@ -25,13 +25,12 @@ def finding(section: Section) -> str:
 
 def _sentence(group: Group) -> str:
     name = _judged(group)
-    (accuracy, best), *others = _ranked(group)
+    (accuracy, (best, *level)), *others = _ranked(group)
     where = f"mean of {len(group.shifted)} protocols" if name == "average" else pretty(name)
     gains = paired_gains(group, name)
-    words = f"Best: {', '.join(best)}, {accuracy:.1f} % ({where})"
-    above = [_gain(gains[label]) for label in best if label in gains]
-    if above:
-        words += f", {', '.join(above)} over Source"
+    words = f"Best: {best}, {accuracy:.1f} % ({where})"
+    words += f", {_gain(gains[best])} over Source" if best in gains else ""
+    words += f"; level with it: {', '.join(level)}" if level else ""
     rest = [label for _, labels in others for label in labels if label in gains]
     if rest:
         words += f"; next: {rest[0]}, {_gain(gains[rest[0]])}"

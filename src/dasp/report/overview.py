@@ -9,12 +9,13 @@ from dasp.report.svg_paths import short
 from dasp.report.tables import paired_gains, pretty
 
 WIDTH, WIDEST, ROW, TOP, BOTTOM = 960, 420, 24, 30, 44
-LETTER, VALUE = 6.6, 46  # the width of a letter, and of the number at the end of a row
+LETTER, VALUE = 7.4, 42  # the width of a letter, and of the number at the end of a row
 
 
 def overview_figure(group: Group) -> Figure | None:
     """Gain over Source of each method: a panel a protocol, all on one scale; None without gains."""
-    names = [*group.protocols, *(["average"] if len(group.shifted) > 1 else [])]
+    shifted = group.shifted or group.protocols
+    names = [*shifted, *(["average"] if len(shifted) > 1 else [])]
     gains = {name: paired_gains(group, name) for name in names}
     labels = [label for label in group.labels if any(gains[name].get(label) for name in names)]
     if not labels:
@@ -37,8 +38,9 @@ def overview_figure(group: Group) -> Figure | None:
         _draw(panel, pretty(name), labels, gains[name])
         whole.parts += panel.parts
     for place, label in enumerate(labels):
-        y = TOP + ROW * (place + 0.5) + 4
-        whole.text(left - 10, y, label, "end")
+        whole.text(left - 10, TOP + ROW * (place + 0.5) + 4, label, "end")
+    middle = left + each * len(names) / 2
+    whole.text(middle, whole.height - 6, "gain over Source, points")
     replicates = how_many(each for found in gains.values() for each in found.values())
     caption = (
         f"Gain over Source in points, on the same models and seeds: {replicates}. Each stroke is "
@@ -57,33 +59,42 @@ def _scale(values: list[float]) -> tuple[float, float]:
 
 
 def _draw(panel: Plot, title: str, labels: list[str], gains: dict[str, list[float]]) -> None:
-    """Draw one protocol: ticks, the line at zero, and a row a method."""
-    panel.x_axis("", about=max(2, (panel.width - panel.left - panel.right) // 45))
+    """Draw one protocol: ticks, the line at zero, and a row a method, the best value in bold."""
+    panel.x_axis("", about=max(3, (panel.width - panel.left - panel.right) // 45))
     panel.rule((0, 0), panel.y, strong=True)
     panel.text(panel.left, TOP - 12, title, "start")
     look = styles(labels)
+    means = {
+        label: Quantity(*mean_std(gains[label]), signed=True)
+        for label in labels
+        if gains.get(label)
+    }
+    best = max((mean.rounded or 0.0 for mean in means.values()), default=None)
     for place, label in enumerate(labels):
         y = len(labels) - 1 - place
         panel.rule(panel.x, (y, y))
-        if gains.get(label):
-            _row(panel, y, look[label], label, gains[label])
+        if label in means:
+            mean = means[label]
+            _row(panel, y, look[label], gains[label], mean, label)
+            x, height = panel.width - panel.right + VALUE - 6, panel.at(0, y)[1] + 4
+            words = mean.number.replace("-", "−")
+            panel.text(x, height, words, "end", strong=mean.rounded == best)
 
 
-def _row(panel: Plot, y: float, style: Style, label: str, gains: list[float]) -> None:
-    low, high = panel.x
-    mean, spread = mean_std(gains)
-    middle = min(max(mean or 0.0, low), high)
-    words = Quantity(mean, spread, signed=True)
-    ends = [min(max(middle + side * (spread or 0.0), low), high) for side in (-1, 1)]
-    line = Style(style.place, 2.0)
-    (x0, height), (x1, _) = panel.at(ends[0], y), panel.at(ends[1], y)
-    strokes = [panel.at(gain, y)[0] for gain in gains if low <= gain <= high]
+def _row(
+    panel: Plot, y: float, style: Style, gains: list[float], mean: Quantity, label: str
+) -> None:
+    """Draw a stroke a run, the spread as a line, and the mean."""
+
+    def inside(gain: float) -> float:
+        return min(max(gain, panel.x[0]), panel.x[1])
+
+    middle, spread = mean.value or 0.0, mean.spread or 0.0
+    start, height = panel.at(inside(middle - spread), y)
+    end, _ = panel.at(inside(middle + spread), y)
+    strokes = [panel.at(gain, y)[0] for gain in gains if gain == inside(gain)]
     path = "".join(f"M{short(x)} {short(height - 5)}v10" for x in strokes)
-    panel.parts.append(f'<path class="{line.name}" opacity=".55" d="{path}"/>')
-    panel.parts.append(
-        f'<path class="{line.name}" stroke-width="2" d="M{short(x0)} {short(height)}H{short(x1)}"/>'
-    )
-    panel.dot(middle, y, style, f"{label}: {words.text}")
-    panel.text(
-        panel.width - panel.right + VALUE - 6, height + 4, words.number.replace("-", "−"), "end"
-    )
+    line = f"M{short(start)} {short(height)}H{short(end)}"
+    panel.parts.append(f'<path class="{style.name}" opacity=".55" d="{path}"/>')
+    panel.parts.append(f'<path class="{style.name}" stroke-width="2" d="{line}"/>')
+    panel.dot(inside(middle), y, style, f"{label}: {mean.text}")

@@ -34,15 +34,17 @@ def to_rich(table: Table) -> RichTable:
     """Return the table for a terminal, without its caption."""
     drawn = RichTable(box=None, pad_edge=False)
     drawn.collapse_padding = True
+    several = [column for column in table.columns if len(column.quantities) > 1]
+    between = "\n" if len(several) > 3 else "  "  # few columns leave room for one line a row
     for column in table.columns:
         justify: Literal["left", "right"] = "right" if column.quantities else "left"
         drawn.add_column(column.title, justify=justify, no_wrap=not column.quantities)
     for row in table.rows:
-        drawn.add_row(*(_rich_cell(cell) for cell in row))
+        drawn.add_row(*(_rich_cell(cell, between) for cell in row))
     return drawn
 
 
-def _rich_cell(cell: Cell) -> str:
+def _rich_cell(cell: Cell, between: str) -> str:
     lines = [escape_markup(line) for line in _lines(cell)]
     if cell.best:
         lines[0] = f"[bold green]{lines[0]}[/]"
@@ -50,7 +52,7 @@ def _rich_cell(cell: Cell) -> str:
         lines[-1] = f"[red]{lines[-1]}[/]"
     elif len(lines) > 1:
         lines[-1] = f"[dim]{lines[-1]}[/]"
-    return "\n".join(lines)
+    return between.join(lines)
 
 
 def to_markdown(table: Table) -> str:

@@ -4,7 +4,8 @@ const main = document.querySelector("main");
 const page = document.getElementById("run");
 const title = document.title;
 let data = null;
-let place = { hash: "", y: 0 }; // where the reader was before opening a run
+let place = null; // where the reader was before opening a run: the address and how far down
+let last = ""; // the address outside of runs
 
 function table(head, rows, caption) {
   const cells = (row) =>
@@ -90,8 +91,7 @@ function draw(key) {
 
 function go() {
   const open = location.hash.startsWith("#run-");
-  if (open && !main.hidden) place = { hash: go.last ?? "", y: scrollY };
-  if (!open) go.last = location.hash;
+  if (open && !main.hidden) place = { hash: last, y: scrollY };
   main.hidden = open;
   page.hidden = !open;
   if (open) {
@@ -100,16 +100,20 @@ function go() {
     page.querySelector("h2").focus({ preventScroll: true });
     return;
   }
+  last = location.hash;
   page.replaceChildren();
   document.title = title;
-  const target = document.getElementById(location.hash.slice(1));
-  if (location.hash === place.hash) scrollTo(0, place.y);
+  const target = document.getElementById(last.slice(1));
+  if (place && place.hash === last) scrollTo(0, place.y);
   else if (target) target.scrollIntoView();
+  place = null;
 }
 
 addEventListener("hashchange", go);
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !page.hidden) page.querySelector("a").click();
+  if (event.key !== "Escape" || page.hidden) return;
+  if (place) location.hash = place.hash;
+  else page.querySelector("a").click();
 });
 if (location.hash.startsWith("#run-")) go();
-else go.last = location.hash;
+else last = location.hash;

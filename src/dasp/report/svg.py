@@ -132,12 +132,21 @@ class Plot:
         path = steps([self.at(x[0], y[0]), self.at(x[1], y[1])])
         self.parts.append(f'<path class="{"axis" if strong else "grid"}" d="{path}"/>')
 
-    def text(self, x: float, y: float, words: str, anchor: str = "middle", turn: int = 0) -> None:
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        anchor: str = "middle",
+        turn: int = 0,
+        strong: bool = False,
+    ) -> None:
         """Write words at a point of the drawing, turned by some degrees."""
         place = f"{short(x)} {short(y)}"
         turned = f' transform="rotate({turn} {place})"' if turn else ""
+        weight = ' font-weight="700"' if strong else ""
         self.parts.append(
-            f'<text x="{short(x)}" y="{short(y)}" text-anchor="{anchor}"{turned}>'
+            f'<text x="{short(x)}" y="{short(y)}" text-anchor="{anchor}"{turned}{weight}>'
             f"{escape(words)}</text>"
         )
 
