@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dasp
-from dasp.core.errors import ContractError
+from dasp.core.errors import ContractError, StateError
 from dasp.core.types import Step
 
 
@@ -99,6 +99,55 @@ class ZeroGradient(Good):
     weight = 1.0
 
 
+class Waiting(Good):
+    """Trains the fusion, when it was given what it needs.
+
+    Paper: Somebody, "Something", Somewhere 2026.
+    """
+
+    needs_source = True
+
+    def __init__(self, model, *, weight=1.0, stream_length=None, seed=0):
+        super().__init__(model, weight=weight, seed=seed)
+        self.stream_length = stream_length
+        self.register_buffer("centre", torch.full((self.model.num_classes,), torch.nan))
+
+    def fit(self, source):
+        with torch.no_grad():
+            logits = torch.cat([self.model(batch) for batch in source])
+        self.centre.copy_(logits.mean(dim=0))
+
+    def step(self, batch):
+        if self.stream_length is None or self.centre.isnan().any():
+            raise StateError("call fit() and give stream_length first.")
+        step = super().step(batch)
+        return Step(step.logits, step.loss + (step.logits - self.centre).square().mean())
+
+
+class Silent(Waiting):
+    __doc__ = Waiting.__doc__
+
+    def step(self, batch):
+        return Good.step(self, batch)
+
+
+class HiddenFit(Waiting):
+    """Keeps what it learnt from source data where no reset can reach it.
+
+    Paper: Somebody, "Something", Somewhere 2026.
+    """
+
+    def step(self, batch):
+        step = super().step(batch)
+        self.centre = self.centre.clone() + 1
+        self.drift = getattr(self, "drift", 0) + 1
+        return Step(step.logits, step.loss * self.drift)
+
+
+def test_a_method_that_waits_for_source_data_and_a_length_is_given_them():
+    dasp.check_method(Waiting)
+
+
 def test_a_good_method_passes():
     dasp.check_method(Good)
 
@@ -112,6 +161,8 @@ def test_a_good_method_passes():
         (GlobalDraw, "global generator"),
         (Impure, r"frozen\(\) changes the state"),
         (TakesLabels, "more than one batch"),
+        (Silent, r"without fit\(\) and stream_length it runs"),
+        (HiddenFit, "after reset"),
     ],
 )
 def test_each_fault_is_named(method, message):

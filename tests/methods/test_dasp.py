@@ -130,7 +130,9 @@ def adapted_logits(tta, batch, names):
     """Recompute from the public parts what DASP's second call sees."""
     model, biased = tta.model, tta.method.predict(model_tokens(tta, batch)).diagnosis.biased
     tokens = model_tokens(tta, batch)
-    adapted = {n: tta.adapters[n](tokens[n], n in biased) for n in tokens}
+    adapted = {
+        n: tta.adapters[n](tokens[n], "plastic" if n in biased else "stable") for n in tokens
+    }
     joint = model.fuse(adapted).logits.detach().numpy()
     pairs = [
         (

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 import dasp
+from dasp.bench.trial import trial
 from dasp.core.errors import ContractError, OptionError, StateError
 from dasp.core.types import Step
+from dasp.methods.rebalance import rebalance
 from dasp.models import Toy
 
 ALL = list(dasp.METHODS)
@@ -26,6 +28,8 @@ def learning(name, **options):
         extra = {"margin": 1.0}
     if name == "eata":
         extra["similarity"] = 1.1
+    if name in ("sumi", "brimpr"):  # they ask more of a model, and of the user
+        return trial(name, lr=1e-2, **options)
     return dasp.adapt(Toy(seed=1), name, lr=1e-2, **extra, **options)
 
 
@@ -44,7 +48,7 @@ def test_calling_is_adapting(name, batches):
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_after_is_what_a_frozen_call_says_next(name, batches):
-    before, after = learning(name), learning(name, predict="after")
+    before, after = (learning(name, predict=when) for when in ("before", "after"))
     first, second = before(batches[0]), after(batches[0])
     with before.frozen():
         expected = before(batches[0])
@@ -229,8 +233,8 @@ def test_the_report_of_what_is_trainable():
     assert "adapters.audio.plastic.weight (32, 32)" in str(trainable)
     assert dasp.adapt(Toy(), "source").trainable.count == 0
     norms = dasp.adapt(Toy(), "tent").trainable
-    assert norms.count == 2 * 32 * 5
-    assert str(norms).startswith("320 of")
+    assert norms.count == 2 * 32 * 7
+    assert str(norms).startswith("448 of")
 
 
 @pytest.mark.parametrize(
@@ -330,3 +334,84 @@ def test_what_is_shown_is_short(batches):
 def test_fit_is_refused_where_nothing_is_learnt_from_source():
     with pytest.raises(ContractError, match="Dasp takes nothing from source data"):
         dasp.adapt(Toy(), "dasp").fit([])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_rebalancing_changes_what_is_reported_and_nothing_else(name, batches):
+    plain, tta = learning(name), learning(name, rebalance=0.8, rebalance_memory=2)
+    assert "rebalancer" not in "".join(plain.memory.capture().tensors)
+    rows = torch.empty(0, 8)
+    for batch in batches * 2:
+        before, after = plain(batch), tta(batch)
+        assert torch.equal(after.logits, rebalance(before.logits, rows, 0.8))
+        assert not torch.equal(after.logits, before.logits)
+        assert (after.loss, after.updated, after.diagnosis) == (
+            before.loss,
+            before.updated,
+            before.diagnosis,
+        )
+        rows = torch.cat([rows, before.logits.log_softmax(dim=1)])[-16:]
+        for key, value in plain.memory.capture().tensors.items():
+            assert torch.equal(value, tta.memory.capture().tensors[key])
+
+
+@pytest.mark.parametrize("options", [{}, {"steps": 3}, {"predict": "after"}, {"autocast": True}])
+def test_rebalancing_remembers_each_sample_once(options, batches):
+    plain = learning("dasp", **options)
+    tta = learning("dasp", rebalance=0.5, rebalance_memory=9, **options)
+    logits = [plain(batch).logits for batch in batches]
+    for batch in batches:
+        assert tta(batch).logits.dtype == torch.float32
+    rows = tta.memory.buffers()["rebalancer.rows"]
+    assert torch.equal(rows, torch.cat(logits).log_softmax(dim=1)[-72:])
+
+
+@pytest.mark.parametrize("name", ["source", "dasp", "sar"])
+def test_the_rebalancing_memory_is_part_of_the_state(name, batches, tmp_path):
+    tta, twin = (learning(name, rebalance=0.8) for _ in range(2))
+    start = tta.memory.capture()
+    first = [tta(batch).logits for batch in batches]
+    now = tta.memory.capture()
+    with tta.frozen():
+        frozen = tta(batches[0])
+    assert same(now, tta.memory.capture())
+    spoilt = {key: value.clone() for key, value in batches[0].items()}
+    spoilt["audio"][5] = torch.nan
+    assert tta(spoilt).logits[5].isnan().all()
+    assert same(now, tta.memory.capture())
+    tta.save(tmp_path / "state.safetensors")
+    twin.load(tmp_path / "state.safetensors")
+    with twin.frozen():
+        assert torch.equal(twin(batches[0]).logits, frozen.logits)
+    assert torch.equal(twin(batches[1]).logits, tta(batches[1]).logits)
+    tta.reset()
+    assert same(start, tta.memory.capture())
+    assert all(torch.equal(a, tta(b).logits) for a, b in zip(first, batches, strict=True))
+
+
+@pytest.mark.parametrize("how", ["loss", "raise"])
+def test_a_rejected_batch_is_not_remembered(how, batches):
+    tta = dasp.adapt(Toy(seed=1), Explodes, how=how, at=2, lr=1e-2, rebalance=0.8)
+    tta(batches[0])
+    before = tta.memory.capture()
+    if how == "raise":
+        with pytest.raises(RuntimeError, match="out of memory"):
+            tta(batches[1])
+    else:
+        with tta.frozen():
+            expected = tta(batches[1]).logits
+        outcome = tta(batches[1])
+        assert outcome.rejected
+        assert torch.equal(outcome.logits, expected)
+    assert same(before, tta.memory.capture())
+    assert len(before.tensors["buffer/rebalancer.rows"]) == 16
+
+
+def test_rebalancing_one_sample_at_a_time_and_in_half_precision(batches):
+    tta = dasp.adapt(Toy(seed=1).bfloat16(), "dasp", rebalance=1.0, rebalance_memory=1)
+    for row in range(12):
+        one = {name: value[row : row + 1].bfloat16() for name, value in batches[0].items()}
+        assert torch.isfinite(tta(one).logits).all()
+    rows = tta.memory.buffers()["rebalancer.rows"]
+    assert rows.shape == (8, 8)
+    assert rows.dtype == torch.float32

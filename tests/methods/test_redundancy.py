@@ -6,7 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dasp.methods.redundancy import diagnose, paper_redundancy, released_redundancy
+from dasp.methods.redundancy import (
+    diagnose,
+    paper_redundancy,
+    redundancy,
+    released_redundancy,
+)
 
 
 def paper_in_numpy(z):
@@ -141,3 +146,41 @@ def test_the_threshold_itself_counts_only_in_the_paper():
 
 def test_delta_zero_never_flags_everything_in_the_released_form():
     assert diagnose({"a": 0.3, "b": 0.3}, 0.0, strict=True).biased == frozenset()
+
+
+def test_each_score_goes_with_each_filter():
+    """Dimension 3 is quiet beside the others, dimension 4 constant in one modality alone."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(1.0, 2.0, (2, 32, 5))
+    a[:, 3] *= 1e-3
+    b[:, 3] = a[:, 3][::-1]
+    a[:, 4], b[:, 4] = 3.0, -3.0
+    parts = {"a": torch.from_numpy(a), "b": torch.from_numpy(b)}
+    jointly, own = [0, 1, 2, 4], [0, 1, 2, 3]
+
+    def cosines(z):
+        unit = z / np.linalg.norm(z, axis=0)
+        squares = (unit.T @ unit) ** 2
+        return (squares.sum() - len(squares)) / (len(squares) * (len(squares) - 1))
+
+    kept = float(redundancy(parts, "cosine", "own")["a"])
+    assert kept == pytest.approx(math.sqrt(cosines(a[:, own])), abs=1e-9)
+    kept = float(redundancy(parts, "cosine", "joint")["a"])
+    assert kept == pytest.approx(math.sqrt(cosines(a[:, jointly])), abs=1e-9)
+    kept = float(redundancy(parts, "correlation", "own")["a"])
+    assert kept == pytest.approx(cosines((a - a.mean(axis=0))[:, own]), abs=1e-9)
+    # Kept jointly though constant here: it counts as a dimension and correlates with none.
+    three = cosines((a - a.mean(axis=0))[:, :3])
+    kept = float(redundancy(parts, "correlation", "joint")["a"])
+    assert kept == pytest.approx(three * 3 * 2 / (4 * 3), abs=1e-9)
+
+
+@pytest.mark.parametrize("score", ["cosine", "correlation"])
+@pytest.mark.parametrize("dimension_filter", ["joint", "own"])
+def test_a_modality_that_does_not_vary_scores_no_rounding_noise(score, dimension_filter):
+    dead = torch.full((24, 7), 0.1)
+    parts = {"dead": dead, "live": torch.randn(24, 7, generator=torch.Generator().manual_seed(0))}
+    scores = redundancy(parts, score, dimension_filter)
+    assert all(torch.isfinite(value) for value in scores.values())
+    if (score, dimension_filter) != ("cosine", "joint"):
+        assert float(scores["dead"]) == 0.0

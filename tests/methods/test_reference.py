@@ -5,13 +5,13 @@ import torch
 
 import dasp
 
-METHODS = ["source", "tent", "eata", "sar", "read", "tsa", "abpem", "pta", "dasp"]
+METHODS = ["source", "tent", "eata", "sar", "read", "tsa", "abpem", "pta", "dasp", "sumi"]
 LETTERS = {"a": "audio", "v": "video"}
 
 
 def run(name, model, batches, config, figures):
-    hyper = {"stable_rank": config["stable_rank"]} if name == "dasp" else {}
-    tta = dasp.adapt(model, name, lr=config["lr"], **hyper)
+    hyper = {"dasp": {"stable_rank": config["stable_rank"]}, "sumi": {"stream_length": 8}}
+    tta = dasp.adapt(model, name, lr=config["lr"], **hyper.get(name, {}))
     if name == "dasp":
         for letter, modality in LETTERS.items():
             down = tta.adapters[modality].stable.down.weight

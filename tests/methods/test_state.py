@@ -3,6 +3,7 @@ import torch
 from safetensors.torch import save_file
 
 import dasp
+from dasp.bench.trial import trial
 from dasp.core.errors import StateError
 from dasp.models import Toy
 
@@ -18,12 +19,12 @@ def adapted(batches):
 @pytest.mark.parametrize("name", list(dasp.METHODS))
 def test_a_saved_state_goes_on_bit_for_bit(name, tmp_path, batches):
     path = tmp_path / "state.safetensors"
-    tta = dasp.adapt(Toy(seed=1), name, lr=1e-2, seed=5)
+    tta = trial(name, lr=1e-2, seed=5)
     for batch in batches:
         tta(batch)
     tta.save(path)
     ahead = [tta(batch).logits for batch in batches]
-    other = dasp.adapt(Toy(seed=1), name, lr=1e-2, seed=5)
+    other = trial(name, lr=1e-2, seed=5)
     other.load(path)
     assert all(torch.equal(a, other(b).logits) for a, b in zip(ahead, batches, strict=True))
     tta.load(path)  # rolling back works on the same handle too

@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dasp.core.errors import ContractError, InputError
+from dasp.bench.trial import THREE, TWO, trial, trial_batches, trial_model
+from dasp.core.errors import ContractError, DaspError, InputError
 from dasp.core.types import Inputs
 from dasp.methods import METHODS, Adaptation, Method, adapt, hyperparameters
 from dasp.methods.state import Snapshot
-from dasp.models import Toy
-from dasp.streams.synthetic import CLEAN, SyntheticWorld
+from dasp.streams.synthetic import SyntheticWorld
 
 LR = 1e-2  # large, so that whatever may move is seen to move
-TWO = ("audio", "video")
-THREE = ("audio", "video", "depth")
 
 
 def check_method(method: str | type[Method]) -> None:
@@ -27,7 +25,9 @@ def check_method(method: str | type[Method]) -> None:
 
     Checked on models of two and of three modalities (a method may refuse three, by a
     `ContractError`): reset, rejection, freezing, saving, seeds, parameters that take no part,
-    labels kept out, hyper-parameters readable, and a docstring that names its paper.
+    labels kept out, hyper-parameters readable, and a docstring that names its paper. A method
+    that needs source data (`needs_source`) or has an option `stream_length` is given them, and
+    must say so by an error of this library where it is not.
 
     >>> check_method("tent")
     """
@@ -35,7 +35,7 @@ def check_method(method: str | type[Method]) -> None:
     broken = [message for check in _STATIC for message in check(build)]
     for modalities in (TWO, THREE):
         try:
-            adapt(_model(modalities), build)
+            adapt(trial_model(modalities), build)
         except ContractError as error:
             if modalities == TWO:
                 broken.append(f"refuses two modalities: {error}")
@@ -53,7 +53,7 @@ def _cites_paper(build: type[Method]) -> Iterator[str]:
 
 
 def _hyperparameters_are_readable(build: type[Method]) -> Iterator[str]:
-    method = build(_model(TWO))
+    method = build(trial_model(TWO))
     for name, parameter in hyperparameters(build).items():
         if parameter.default is inspect.Parameter.empty:
             yield f"hyper-parameter {name} has no default"
@@ -64,7 +64,7 @@ def _hyperparameters_are_readable(build: type[Method]) -> Iterator[str]:
 def _labels_stay_out(build: type[Method]) -> Iterator[str]:
     if len(inspect.signature(build.step).parameters) != 2:
         yield "step() takes more than one batch"
-    tta = adapt(_model(TWO), build)
+    tta = trial(build)
     batch = SyntheticWorld(TWO).draw(4, seed=0)
     try:
         tta({**batch.inputs, "labels": batch.labels})
@@ -73,8 +73,24 @@ def _labels_stay_out(build: type[Method]) -> Iterator[str]:
     yield "a batch with labels in it is accepted"
 
 
+def _says_what_it_waits_for(build: type[Method]) -> Iterator[str]:
+    waits = {"fit()": build.needs_source, "stream_length": _wants_length(build)}
+    if any(waits.values()):
+        try:
+            adapt(trial_model(TWO), build)(trial_batches(TWO)[0])
+        except DaspError:
+            return
+        missing = " and ".join(name for name, needed in waits.items() if needed)
+        yield f"without {missing} it runs and raises no DaspError that asks for it"
+
+
+def _wants_length(build: type[Method]) -> bool:
+    option = hyperparameters(build).get("stream_length")
+    return option is not None and option.default is None
+
+
 def _reset_is_exact(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    tta, batches = adapt(_model(modalities), build, lr=LR), _batches(modalities)
+    tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
     start = tta.memory.capture()
     first = _logits(tta, batches)
     tta.reset()
@@ -85,7 +101,7 @@ def _reset_is_exact(build: type[Method], modalities: tuple[str, ...]) -> Iterato
 
 
 def _rejection_changes_nothing(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    tta, batches = adapt(_model(modalities), build, lr=LR), _batches(modalities)
+    tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
     _logits(tta, batches)
     before = tta.memory.capture()
     for name, value in batches[0].items():
@@ -101,7 +117,7 @@ def _rejection_changes_nothing(build: type[Method], modalities: tuple[str, ...])
 
 
 def _freezing_changes_nothing(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    tta, batches = adapt(_model(modalities), build, lr=LR), _batches(modalities)
+    tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
     _logits(tta, batches)
     before = tta.memory.capture()
     with tta.frozen():
@@ -113,25 +129,25 @@ def _freezing_changes_nothing(build: type[Method], modalities: tuple[str, ...]) 
 
 
 def _saved_state_continues(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    batches = _batches(modalities)
-    tta = adapt(_model(modalities), build, lr=LR)
+    batches = trial_batches(modalities)
+    tta = trial(build, modalities, lr=LR)
     _logits(tta, batches)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.safetensors"
         tta.save(path)
-        other = adapt(_model(modalities), build, lr=LR)
+        other = trial(build, modalities, lr=LR)
         other.load(path)
     if not _equal(_logits(tta, batches), _logits(other, batches)):
         yield "a saved and loaded state continues with other logits"
 
 
 def _seed_decides(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    batches, runs = _batches(modalities), []
+    batches, runs = trial_batches(modalities), []
     for noise in (1, 2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(noise)
             before = torch.get_rng_state()
-            runs.append(_logits(adapt(_model(modalities), build, lr=LR, seed=3), batches))
+            runs.append(_logits(trial(build, modalities, lr=LR, seed=3), batches))
             if not torch.equal(before, torch.get_rng_state()):
                 yield "it draws from the global generator"
     if not _equal(*runs):
@@ -139,7 +155,7 @@ def _seed_decides(build: type[Method], modalities: tuple[str, ...]) -> Iterator[
 
 
 def _idle_parameters_stay(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    tta, batches = adapt(_model(modalities), build, lr=LR), _batches(modalities)
+    tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
     _logits(tta, batches)  # fills the optimiser's momenta, which would move an idle parameter
     for batch in batches:
         idle = _idle(tta, batch)
@@ -170,15 +186,6 @@ def _idle(tta: Adaptation, batch: Inputs) -> list[str]:
     return [f"weight/{name}" for name, gradient in pairs if gradient is None]
 
 
-def _model(modalities: tuple[str, ...]) -> nn.Module:
-    return Toy(modalities=modalities, seed=1)
-
-
-def _batches(modalities: tuple[str, ...]) -> list[Inputs]:
-    stream = SyntheticWorld(modalities).stream([CLEAN, *modalities, CLEAN], 1, 16, strength=4.0)
-    return [batch.inputs for batch in stream]
-
-
 def _logits(tta: Adaptation, batches: list[Inputs]) -> list[Tensor]:
     return [tta(batch).logits for batch in batches]
 
@@ -199,6 +206,7 @@ _STATIC: tuple[Callable[[type[Method]], Iterator[str]], ...] = (
     _cites_paper,
     _hyperparameters_are_readable,
     _labels_stay_out,
+    _says_what_it_waits_for,
 )
 _DYNAMIC: tuple[Callable[[type[Method], tuple[str, ...]], Iterator[str]], ...] = (
     _reset_is_exact,

@@ -14,6 +14,7 @@ from dasp.bench.references import code_digest, find_method, find_model, model_na
 from dasp.bench.results import Cell
 from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, Method, hyperparameters
+from dasp.methods.rebalance import MEMORY
 from dasp.streams.protocols import PROTOCOLS, resets_once, visits
 
 PLANS = Path(str(files("dasp") / "plans"))
@@ -87,13 +88,18 @@ def resolved(entry: Entry, data: str) -> dict[str, Any]:
         "steps": 1,
         "predict": method.default_predict,
         "autocast": False,
+        "rebalance": 0.0,
+        "rebalance_memory": MEMORY,
     }
     own = {name: parameter.default for name, parameter in hyperparameters(method).items()}
     chosen = data_options(data).get(entry.method, {}) | entry.options
     for name in chosen:
         if name not in loop | own:
             raise OptionError(unknown_name(f"option of {entry.method}", name, loop | own))
-    return loop | own | chosen
+    options = loop | own | chosen
+    if not options["rebalance"]:
+        del options["rebalance_memory"]  # it takes no part
+    return options
 
 
 @cache

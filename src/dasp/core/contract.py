@@ -4,7 +4,7 @@ A model has `modalities`, `embed_dim`, `num_classes`, and two methods: `encode` 
 Rarer needs of some methods are the further small protocols below.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Protocol, runtime_checkable
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import ContractError, DaspError, InputError, unknown_name
-from dasp.core.types import Fused, Inputs, Tokens
+from dasp.core.types import Fused, Inputs, Layered, Tokens
 
 
 @runtime_checkable
@@ -44,6 +44,35 @@ class HasAttentionMaps(Protocol):
 
     def fuse_with_attention(self, tokens: Tokens) -> Fused:
         """Fuse as `fuse` does, with `attention` filled in, differentiable."""
+
+
+@runtime_checkable
+class HasOwnNorms(Protocol):
+    """fuse_own_norm() must fuse one modality by norms that belong to it alone."""
+
+    def fuse_own_norm(self, tokens: Tokens) -> Fused:
+        """Fuse {one name: (B, N, D)}, any N, with this modality's own norms for the shared ones."""
+
+
+@runtime_checkable
+class HasPrompts(Protocol):
+    """These must open up the encoders layer by layer."""
+
+    def encoder_depth(self) -> dict[str, int]:
+        """Return the number L of layers of each encoder, at least 1."""
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Give the tokens (B, N, D) that enter the first layer of each encoder."""
+
+    def encode_prompted(
+        self, embedded: Tokens, prompts: Mapping[str, Tensor]
+    ) -> dict[str, Layered]:
+        """Run the layers on embedded tokens (B, n, D), any n; without prompts this is `encode`.
+
+        Before layer l the prompts (L, P, D)[l] are put in front of the tokens, and dropped after
+        it. `features` are token means as the next layer (after the last: the fusion) normalises
+        its input. Differentiable.
+        """
 
 
 MODEL_PARTS = {
@@ -183,16 +212,19 @@ def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
     return tokens
 
 
-def fuse_checked(model: MultiModalModel, tokens: Tokens, attention: bool = False) -> Fused:
+def fuse_checked(
+    model: MultiModalModel, tokens: Tokens, attention: bool = False, own_norm: bool = False
+) -> Fused:
     """Run the fusion; if it fails on a subset of the modalities, say that it must not."""
-    fuse = model.fuse_with_attention if attention else model.fuse  # type: ignore[attr-defined]
+    name = "fuse_with_attention" if attention else "fuse_own_norm" if own_norm else "fuse"
+    fuse = getattr(model, name)
     batch = next(iter(tokens.values())).shape[0]
     try:
         fused = fuse(tokens)
     except Exception as error:
         if len(tokens) < len(model.modalities):
             raise ContractError(
-                f"fuse() failed on {tuple(tokens)} alone ({type(error).__name__}: {error}): "
+                f"{name}() failed on {tuple(tokens)} alone ({type(error).__name__}: {error}): "
                 "it must take any non-empty subset of the modalities."
             ) from error
         raise

@@ -40,6 +40,14 @@ class Fused:
 
 
 @dataclass(frozen=True)
+class Layered:
+    """What an encoder gives when it is opened up: its tokens, and what each layer made."""
+
+    tokens: Tensor  # (B, N, D), as `encode` gives them
+    features: Tensor  # (L, B, D), the token mean after each of its L layers, normalised
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Which modalities look shifted in one batch, and why."""
 

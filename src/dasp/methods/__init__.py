@@ -15,6 +15,7 @@ from dasp.methods.eata import Eata
 from dasp.methods.sar import Sar
 from dasp.methods.read import Read
 from dasp.methods.abpem import Abpem
+from dasp.methods.sumi import Sumi
 from dasp.methods.tsa import Tsa
 from dasp.methods.pta import Pta
 from dasp.methods.dasp import Dasp
@@ -33,6 +34,7 @@ __all__ = [
     "Read",
     "Sar",
     "Source",
+    "Sumi",
     "Tent",
     "Tsa",
     "adapt",

@@ -1,10 +1,14 @@
 """The two adapters of DASP and the pair of them that each modality gets."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
+
+Kinds = Literal["both", "stable", "plastic"]
+Role = Literal["source", "stable", "plastic", "both"]
 
 
 class StableAdapter(nn.Module):
@@ -40,23 +44,30 @@ class PlasticAdapter(nn.Linear):
 
 
 class AdapterPair(nn.Module):
-    """The stable and the plastic adapter of one modality."""
+    """The stable and the plastic adapter of one modality, or one of them where `kinds` says so."""
 
-    def __init__(self, dim: int, rank: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, dim: int, rank: int, generator: torch.Generator, kinds: Kinds = "both"
+    ) -> None:
         super().__init__()
-        self.stable = StableAdapter(dim, rank, generator)
-        self.plastic = PlasticAdapter(dim)
+        self.has_both = kinds == "both"
+        self.stable = nn.Identity() if kinds == "plastic" else StableAdapter(dim, rank, generator)
+        self.plastic = nn.Identity() if kinds == "stable" else PlasticAdapter(dim)
 
-    def forward(self, tokens: Tensor, biased: bool) -> Tensor:
-        """Apply (B, N, D) → (B, N, D) what the diagnosis calls for.
+    def forward(self, tokens: Tensor, role: Role) -> Tensor:
+        """Apply (B, N, D) → (B, N, D) what the role calls for.
 
-        Biased: stable, then plastic, and only plastic learns. Unbiased: stable alone, and it
-        learns.
+        "source": nothing. "stable": stable alone, and it learns. "plastic": stable, then plastic,
+        and only plastic learns. "both": stable, then plastic, and both learn. A pair with one
+        adapter applies it, and lets it learn, in each role but "source".
         """
-        if not biased:
+        if role == "source":
+            return tokens
+        if role == "stable" and self.has_both:
             stable: Tensor = self.stable(tokens)
             return stable
-        with torch.no_grad():
+        keeps_stable = role == "plastic" and self.has_both
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not keeps_stable):
             steady = self.stable(tokens)
         plastic: Tensor = self.plastic(steady)
         return plastic

@@ -117,13 +117,13 @@ class Method(nn.Module, ABC):
         """Run the encoders, checked against the contract."""
         return encode_checked(self.model, inputs)
 
-    def fuse(self, tokens: Tokens, attention: bool = False) -> Fused:
+    def fuse(self, tokens: Tokens, attention: bool = False, own_norm: bool = False) -> Fused:
         """Run the fusion on any subset of the modalities, checked against the contract.
 
         What comes out of a pass in bfloat16 or float16 is raised to float32 here, once, so that
         losses and scores need not think of it.
         """
-        fused = fuse_checked(self.model, tokens, attention)
+        fused = fuse_checked(self.model, tokens, attention, own_norm)
         maps = fused.attention
         if maps is not None:
             maps = replace(maps, weights=_raised(maps.weights))

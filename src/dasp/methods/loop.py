@@ -16,6 +16,7 @@ from dasp.methods import state as saved
 from dasp.methods.base import Method, Predict, build_method
 from dasp.methods.finite import finite_rows, spoilt
 from dasp.methods.owners import Owners
+from dasp.methods.rebalance import MEMORY, build_rebalancer
 from dasp.methods.state import Memory, Snapshot
 
 _OWNERS = Owners()
@@ -36,6 +37,8 @@ class Adaptation:
         steps: int = 1,
         predict: Predict | None = None,
         autocast: bool = False,
+        rebalance: float = 0.0,
+        rebalance_memory: int = MEMORY,
     ) -> None:
         self.method = method
         self.lr = method.default_lr if lr is None else lr
@@ -43,6 +46,7 @@ class Adaptation:
         self.predict: Predict = predict or method.default_predict
         self.autocast = autocast
         self._check_options()
+        self._rebalancer = build_rebalancer(method, rebalance, rebalance_memory)
         self._is_frozen = False
         _OWNERS.claim(self, method)
         method.eval()
@@ -153,7 +157,7 @@ class Adaptation:
     def _run(self, batch: Tokens) -> Outcome:
         if self._is_frozen:
             prediction = self._infer(batch)
-            return Outcome(prediction.logits, prediction.diagnosis)
+            return Outcome(self._rebalanced(prediction.logits), prediction.diagnosis)
         before = self.memory.capture()
         self._source = self._source or before
         seed = batch_seed(self.method.seed, self.memory.batch_index)
@@ -180,15 +184,21 @@ class Adaptation:
                 break
             refusal = self.memory.descend(step)
             if refusal:
-                return _outcome(first, first.logits, rejected=refusal)
+                return _outcome(first, self._rebalanced(first.logits), rejected=refusal)
             updated, restart = True, restart or step.restart
         assert first is not None
         logits = first.logits
         if self.predict == "after" and updated:
             logits = self._infer(batch).logits
+        reported = self._rebalanced(logits)
+        if self._rebalancer is not None:
+            self._rebalancer.remember(logits)
         if restart:
             self.memory.restore(self.source, keep_index=True)
-        return _outcome(first, logits, updated=updated)
+        return _outcome(first, reported, updated=updated)
+
+    def _rebalanced(self, logits: Tensor) -> Tensor:
+        return logits if self._rebalancer is None else self._rebalancer(logits)
 
     @torch.no_grad()
     def _infer(self, batch: Tokens) -> Prediction:
@@ -209,7 +219,7 @@ class Adaptation:
         if finite.any():
             rows = {name: value[finite] for name, value in batch.items()}
             prediction = self._infer(rows if encoded else self._prepare(rows))
-            logits[finite], diagnosis = prediction.logits, prediction.diagnosis
+            logits[finite], diagnosis = self._rebalanced(prediction.logits), prediction.diagnosis
         return Outcome(logits, diagnosis, rejected=spoilt(batch, finite))
 
     def _prepare(self, inputs: Inputs) -> Tokens:
@@ -254,6 +264,8 @@ def adapt(
     steps: int = 1,
     predict: Predict | None = None,
     autocast: bool = False,
+    rebalance: float = 0.0,
+    rebalance_memory: int = MEMORY,
     seed: int = 0,
     **hyper: Any,
 ) -> Adaptation:
@@ -269,11 +281,22 @@ def adapt(
         steps: updates a batch.
         predict: whether the prediction counted is made before or after the update.
         autocast: run forward passes in bfloat16; losses and scores stay in float32.
+        rebalance: from 0 (off) to 1, how firmly the predictions reported are spread evenly over
+            the classes; for streams in which all classes are about as frequent.
+        rebalance_memory: how many of the last predictions it remembers, a class.
         seed: of adapters' initial weights and of a method's own draws.
         **hyper: hyper-parameters of the method, such as `variant="paper"`.
     """
     built = build_method(method, model, seed, **hyper)
-    return Adaptation(built, lr=lr, steps=steps, predict=predict, autocast=autocast)
+    return Adaptation(
+        built,
+        lr=lr,
+        steps=steps,
+        predict=predict,
+        autocast=autocast,
+        rebalance=rebalance,
+        rebalance_memory=rebalance_memory,
+    )
 
 
 def _outcome(

@@ -1,6 +1,7 @@
 """How redundant a modality's features are, in the two forms in which DASP exists."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -8,33 +9,44 @@ from torch import Tensor
 from dasp.core.types import Diagnosis
 
 Embeddings = Mapping[str, Tensor]
+Score = Literal["cosine", "correlation"]
+DimensionFilter = Literal["joint", "own"]
+
+
+def redundancy(
+    embeddings: Embeddings, score: Score, dimension_filter: DimensionFilter
+) -> dict[str, Tensor]:
+    """How much the dimensions of each modality repeat each other: {name: (B, D)} → {name: ()}.
+
+    Score "cosine" (released): root mean square over i≠j of the un-centred cosines of the
+    dimensions' columns. "correlation" (paper): mean over i≠j of their squared correlations.
+    Filter "joint" (released): keep the dimensions whose spread over all modalities' rows together
+    exceeds 5% of the largest. "own" (paper): those of variance above 1e-8 in the modality itself.
+    With fewer than two kept a score is 0. A dimension that does not vary correlates with none.
+    """
+    centred = {name: value - value.mean(dim=0) for name, value in embeddings.items()}
+    varies = {name: value.square().mean(dim=0) > 1e-8 for name, value in centred.items()}
+    keep = varies if dimension_filter == "own" else dict.fromkeys(embeddings, _spread(embeddings))
+    if score == "cosine":
+        return {n: _mean_squared_cosine(v[:, keep[n]]).sqrt() for n, v in embeddings.items()}
+    return {n: _mean_squared_cosine((v * varies[n])[:, keep[n]]) for n, v in centred.items()}
 
 
 def paper_redundancy(embedding: Tensor) -> Tensor:
-    """Mean over i≠j of the squared correlations of the dimensions: (B, D) → (), in [0, 1].
+    """The paper's score of one modality, by correlation, own filter: (B, D) → (), in [0, 1].
 
-    Dimensions of variance ≤ 1e-8 are left out; with fewer than two left the score is 0, as it
-    always is at B = 1.
+    It is always 0 at B = 1, where no dimension varies.
 
     >>> x = torch.tensor([[1.0, 2.0], [2.0, 4.0], [4.0, 8.0]])
     >>> round(float(paper_redundancy(x)), 6)
     1.0
     """
-    centred = embedding - embedding.mean(dim=0)
-    centred = centred[:, centred.square().mean(dim=0) > 1e-8]
-    return _mean_squared_cosine(centred)
+    return redundancy({"it": embedding}, "correlation", "own")["it"]
 
 
 def released_redundancy(embeddings: Embeddings) -> dict[str, Tensor]:
-    """Root mean square over i≠j of un-centred cosines of dimensions: {name: (B, D)} → {name: ()}.
-
-    Dimensions are kept if their spread over all modalities' rows together exceeds 5% of the
-    largest; with fewer than two kept all scores are 0.
-    """
-    stacked = torch.cat(list(embeddings.values()))
-    spread = stacked.std(dim=0) if len(stacked) > 1 else torch.zeros_like(stacked[0])
-    keep = spread > 0.05 * spread.max()
-    return {name: _mean_squared_cosine(value[:, keep]).sqrt() for name, value in embeddings.items()}
+    """The score of the authors' code, by cosine, joint filter: {name: (B, D)} → {name: ()}."""
+    return redundancy(embeddings, "cosine", "joint")
 
 
 def diagnose(scores: Mapping[str, float], delta: float, strict: bool) -> Diagnosis:
@@ -45,6 +57,13 @@ def diagnose(scores: Mapping[str, float], delta: float, strict: bool) -> Diagnos
         name for name, gap in differences.items() if (gap > delta if strict else gap >= delta)
     }
     return Diagnosis(dict(scores), differences, frozenset(biased))
+
+
+def _spread(embeddings: Embeddings) -> Tensor:
+    """Whether a dimension's spread over all rows together exceeds 5% of the largest: → (D,)."""
+    stacked = torch.cat(list(embeddings.values()))
+    spread = stacked.std(dim=0) if len(stacked) > 1 else torch.zeros_like(stacked[0])
+    return spread > 0.05 * spread.max()
 
 
 def _mean_squared_cosine(columns: Tensor) -> Tensor:

@@ -4,14 +4,15 @@ Gong et al., "Contrastive Audio-Visual Masked Autoencoder", ICLR 2023. Sizes def
 published ViT-B; any other size works. Shapes are noted where they change.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import InputError, OptionError
-from dasp.core.types import Attention, Fused, Inputs, Tokens
-from dasp.models.layers import Block, sincos_positions
+from dasp.core.types import Attention, Fused, Inputs, Layered, Tokens
+from dasp.models.layers import Block, run_prompted, sincos_positions
 
 MODALITIES = ("audio", "video")
 
@@ -23,6 +24,12 @@ class OwnNormBlock(Block):
         super().__init__(dim, num_heads, mlp_ratio)
         self.own_norm1 = nn.ModuleDict({name: nn.LayerNorm(dim) for name in MODALITIES})
         self.own_norm2 = nn.ModuleDict({name: nn.LayerNorm(dim) for name in MODALITIES})
+
+    def alone(self, x: Tensor, name: str) -> Tensor:
+        """(B, N, D) → (B, N, D), by the norms of one modality."""
+        x = x + self.attn(self.own_norm1[name](x))
+        out: Tensor = x + self.mlp(self.own_norm2[name](x))
+        return out
 
 
 class CavMae(nn.Module):
@@ -106,6 +113,32 @@ class CavMae(nn.Module):
         x, weights = self.shared_blocks[-1].with_weights(x)  # type: ignore[operator]
         return self._classify(x, Attention(weights, spans))
 
+    def fuse_own_norm(self, tokens: Tokens) -> Fused:
+        """Fuse one modality by its own norms, as CAV-MAE's pre-training did."""
+        ((name, x),) = tokens.items()
+        for block in self.shared_blocks:
+            x = block.alone(x, name)  # type: ignore[operator]
+        embedding = self.own_norm[name](x).mean(dim=1)  # (B, N, D) → (B, D)
+        return Fused(embedding, self.head(embedding))
+
+    def encoder_depth(self) -> dict[str, int]:
+        """Return the number of blocks of each encoder."""
+        return {name: len(self.blocks[name]) for name in MODALITIES}  # type: ignore[arg-type]
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Cut any subset of the modalities into tokens (B, N, D) with their positions."""
+        return {name: self._embed_one(name, value) for name, value in inputs.items()}
+
+    def encode_prompted(
+        self, embedded: Tokens, prompts: Mapping[str, Tensor]
+    ) -> dict[str, Layered]:
+        """Encode embedded tokens with prompts (L, P, D) before each block, dropped after it."""
+        norm = self.shared_blocks[0].norm1
+        return {
+            name: run_prompted(self.blocks[name], norm, x, prompts.get(name))  # type: ignore[arg-type]
+            for name, x in embedded.items()
+        }
+
     def fusion_qkv(self) -> list[nn.Parameter]:
         """Return weight and bias of the fused query-key-value map of each shared block."""
         return [part for block in self.shared_blocks for part in block.attn.qkv.parameters()]  # type: ignore[union-attr]
@@ -115,6 +148,12 @@ class CavMae(nn.Module):
         return self.fuse(self.encode(inputs)).logits
 
     def _encode_one(self, name: str, value: Tensor) -> Tensor:
+        x = self._embed_one(name, value)
+        for block in self.blocks[name]:  # type: ignore[attr-defined]
+            x = block(x)
+        return x
+
+    def _embed_one(self, name: str, value: Tensor) -> Tensor:
         expected = self.input_shapes[name]
         if tuple(value.shape[1:]) != expected:
             raise InputError(
@@ -124,10 +163,7 @@ class CavMae(nn.Module):
         if name == "audio":
             value = value.unsqueeze(1).transpose(2, 3)  # (B, T, mel) → (B, 1, mel, T)
         x = self.patch_embed[name](value).flatten(2).transpose(1, 2)  # (B, D, h, w) → (B, N, D)
-        x = x + self.positions[name] + self.modality_vectors[name]
-        for block in self.blocks[name]:  # type: ignore[attr-defined]
-            x = block(x)
-        return x  # type: ignore[no-any-return]
+        return x + self.positions[name] + self.modality_vectors[name]  # type: ignore[no-any-return]
 
     def _join(self, tokens: Tokens) -> tuple[Tensor, dict[str, slice]]:
         present = [name for name in MODALITIES if name in tokens]

@@ -1,8 +1,12 @@
 """Transformer parts shared by the models here: attention, block, 2-D sin-cos positions."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from dasp.core.types import Layered
 
 
 class Attention(nn.Module):
@@ -71,6 +75,26 @@ class Block(nn.Module):
         mixed, weights = self.attn.with_weights(self.norm1(x))
         x = x + mixed
         return x + self.mlp(self.norm2(x)), weights
+
+
+def run_prompted(
+    blocks: Sequence[Block], last_norm: nn.Module, x: Tensor, prompts: Tensor | None
+) -> Layered:
+    """Run L blocks on (B, N, D), with prompts (L, P, D) in front of each block's input alone.
+
+    The features after a block are the token means of what the next block's first norm makes of
+    its output; after the last block that is `last_norm`.
+    """
+    norms = [*(block.norm1 for block in blocks[1:]), last_norm]
+    features = []
+    for place, (block, norm) in enumerate(zip(blocks, norms, strict=True)):
+        if prompts is None:
+            x = block(x)
+        else:
+            prompt = prompts[place].expand(len(x), -1, -1)  # (P, D) → (B, P, D)
+            x = block(torch.cat([prompt, x], dim=1))[:, prompt.shape[1] :]
+        features.append(norm(x).mean(dim=1))
+    return Layered(x, torch.stack(features))
 
 
 def sincos_positions(rows: int, columns: int, dim: int) -> Tensor:

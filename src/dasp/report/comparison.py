@@ -1,4 +1,4 @@
-"""The comparison of methods: what a section shows of one group."""
+"""What a section shows of one group: the comparison of its methods, in parts."""
 
 from collections.abc import Iterable
 
@@ -8,17 +8,18 @@ from dasp.report.figures import Figure, accuracy_figure, diagnosis_figure, gain_
 from dasp.report.grid import Cell, Column, Quantity, Table
 from dasp.report.groups import Group, text
 from dasp.report.overview import overview_figure
+from dasp.report.paired_tables import paired_figure, paired_table, rival_table
 from dasp.report.parts import Item, Part
+from dasp.report.published import claims_table, published_domains_table, published_table
 from dasp.report.tables import corruption_table, diagnosis_table, main_table, pretty
 
 
 def comparison(group: Group) -> list[Part]:
     """Return the main table, the figures of the group's own protocols, and tables by domain.
 
-    The stream that tells most (interleaved, else the last protocol) is drawn open, the others
-    are folded.
+    The stream that tells most is drawn open, the others are folded.
     """
-    stream = "interleaved" if "interleaved" in group.protocols else group.protocols[-1]
+    stream = _telling(group)
     others = [protocol for protocol in group.protocols if protocol != stream]
     kinds = (accuracy_figure, gain_figure, corruption_figure, corruption_gain_figure)
     first = [
@@ -37,6 +38,22 @@ def comparison(group: Group) -> list[Part]:
         Part("Comparison", _known(first)),
         Part("Figures of the other protocols", _known(more), folded=True),
         Part("Accuracy by domain, as tables", by_domain, folded=True),
+    ]
+
+
+def same_samples(group: Group) -> list[Part]:
+    """Return the comparison sample by sample: over Source, and over the best rival."""
+    items = [paired_table(group), rival_table(group), paired_figure(group, _telling(group))]
+    return [Part("On the same samples", _known(items))]
+
+
+def beside_published(group: Group) -> list[Part]:
+    """Return what papers published beside what was measured."""
+    tables = [published_table(group, protocol) for protocol in group.protocols]
+    by_domain = [published_domains_table(group, protocol) for protocol in group.protocols]
+    return [
+        Part("Beside published figures", _known([*tables, claims_table(group)])),
+        Part("Beside published figures, by domain", _known(by_domain), folded=True),
     ]
 
 
@@ -85,6 +102,11 @@ def runs_table(group: Group) -> Table:
     )
     caption = f"Accuracy in % of every run ({group.title})"
     return Table("runs", caption, columns, tuple(rows))
+
+
+def _telling(group: Group) -> str:
+    """Return the stream that tells most: interleaved, else the last protocol."""
+    return "interleaved" if "interleaved" in group.protocols else group.protocols[-1]
 
 
 def _first_diagnosis(group: Group, protocol: str) -> Figure | None:

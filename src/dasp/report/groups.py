@@ -13,7 +13,9 @@ from typing import Any
 
 from dasp.report.runs import CLEAN, Result, Run, run_of
 
-METHODS = ("source", "tent", "eata", "sar", "read", "abpem", "tsa", "pta", "dasp")
+METHODS = (
+    "source", "tent", "eata", "sar", "read", "abpem", "sumi", "tsa", "pta", "brimpr", "dasp",
+)  # fmt: skip
 PROTOCOLS = (
     "per_domain/video",
     "per_domain/audio",

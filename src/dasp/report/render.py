@@ -8,7 +8,7 @@ from typing import Literal
 from rich.markup import escape as escape_markup
 from rich.table import Table as RichTable
 
-from dasp.report.grid import NONE, Cell, Table
+from dasp.report.grid import NONE, Cell, Column, Table
 
 WORSE = "▼"
 LATEX = {
@@ -27,6 +27,7 @@ LATEX = {
     "×": r"$\times$",
     "−": "$-$",
     "▼": r"$\downarrow$",
+    "▲": r"$\uparrow$",
 }
 
 
@@ -38,7 +39,10 @@ def to_rich(table: Table) -> RichTable:
     between = "\n" if len(several) > 3 else "  "  # few columns leave room for one line a row
     for column in table.columns:
         justify: Literal["left", "right"] = "right" if column.quantities else "left"
-        drawn.add_column(column.title, justify=justify, no_wrap=not column.quantities)
+        style = "italic" if column.published else ""
+        drawn.add_column(
+            column.heading, justify=justify, no_wrap=not column.quantities, style=style
+        )
     for row in table.rows:
         drawn.add_row(*(_rich_cell(cell, between) for cell in row))
     return drawn
@@ -57,15 +61,18 @@ def _rich_cell(cell: Cell, between: str) -> str:
 
 def to_markdown(table: Table) -> str:
     """Return the table in GitHub's Markdown."""
-    head = [column.title for column in table.columns]
+    head = [_leaning(column.heading, column, "*{}*") for column in table.columns]
     rules = ["---:" if column.quantities else "---" for column in table.columns]
-    rows = [[_markdown_cell(cell) for cell in row] for row in table.rows]
+    rows = [
+        [_markdown_cell(*pair) for pair in zip(row, table.columns, strict=True)]
+        for row in table.rows
+    ]
     lines = ["| " + " | ".join(words) + " |" for words in (head, rules, *rows)]
     return "\n".join([f"**{table.caption}**", "", *lines, ""])
 
 
-def _markdown_cell(cell: Cell) -> str:
-    lines = [line.replace("|", r"\|") for line in _lines(cell)]
+def _markdown_cell(cell: Cell, column: Column) -> str:
+    lines = [_leaning(line.replace("|", r"\|"), column, "*{}*") for line in _lines(cell)]
     lines[0] = f"**{lines[0]}**" if cell.best else lines[0]
     return "<br>".join(lines)
 
@@ -75,9 +82,9 @@ def to_csv(table: Table) -> str:
     head: list[str] = []
     for column in table.columns:
         for name in column.quantities:
-            title = column.title if len(column.quantities) == 1 else f"{column.title} {name}"
+            title = column.heading if len(column.quantities) == 1 else f"{column.heading} {name}"
             head += [title, f"{title} std"]
-        head += [] if column.quantities else [column.title]
+        head += [] if column.quantities else [column.heading]
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(head)
@@ -98,8 +105,12 @@ def _plain(value: float | None) -> str:
 def to_latex(table: Table) -> str:
     """Return the table as a LaTeX float; it needs the package booktabs."""
     align = "".join("r" if column.quantities else "l" for column in table.columns)
-    head = " & ".join(_latex(column.title) for column in table.columns)
-    rows = [" & ".join(_latex_cell(cell) for cell in row) + r" \\[2pt]" for row in table.rows]
+    head = " & ".join(_leaning(_latex(c.heading), c, _SLANTED) for c in table.columns)
+    rows = [
+        " & ".join(_latex_cell(*pair) for pair in zip(row, table.columns, strict=True))
+        + r" \\[2pt]"
+        for row in table.rows
+    ]
     return "\n".join(
         [
             r"\begin{table}",
@@ -123,8 +134,11 @@ def _latex(words: str) -> str:
     return "".join(LATEX.get(letter, letter) for letter in words)
 
 
-def _latex_cell(cell: Cell) -> str:
-    lines = [_latex(line) for line in _lines(cell)]
+_SLANTED = r"\textit{{{}}}"
+
+
+def _latex_cell(cell: Cell, column: Column) -> str:
+    lines = [_leaning(_latex(line), column, _SLANTED) for line in _lines(cell)]
     lines[0] = rf"\textbf{{{lines[0]}}}" if cell.best else lines[0]
     if len(lines) == 1:
         return lines[0]
@@ -136,12 +150,13 @@ def _latex_cell(cell: Cell) -> str:
 def to_html(table: Table) -> str:
     """Return the table as HTML, in a box that scrolls sideways on a small screen."""
     head = "".join(
-        f'<th scope="col"{"" if column.quantities else _LEFT}>{escape(column.title)}</th>'
+        f'<th scope="col"{_classes(_kinds(column))}>{escape(column.heading)}</th>'
         for column in table.columns
     )
     rows = ""
     for row in table.rows:
-        cells = [f'<th scope="row">{escape(row[0].text)}</th>', *map(_html_cell, row[1:])]
+        cells = [f'<th scope="row">{escape(row[0].text)}</th>']
+        cells += map(_html_cell, row[1:], table.columns[1:])
         rows += f"<tr>{''.join(cells)}</tr>\n"
     return (
         f"<figure><figcaption>{escape(table.caption)}</figcaption>\n"
@@ -150,25 +165,33 @@ def to_html(table: Table) -> str:
     )
 
 
-_LEFT = ' class="text"'
-
-
-def _html_cell(cell: Cell) -> str:
+def _html_cell(cell: Cell, column: Column) -> str:
     lines = [escape(line) for line in _lines(cell)]
     lines[0] = f"<strong>{lines[0]}</strong>" if cell.best else lines[0]
     lines[1:] = [f"<small>{line}</small>" for line in lines[1:]]
     if cell.run:
         lines[0] = f'<a href="#run-{escape(cell.run)}">{lines[0]}</a>'
     names = [name for name in ("best", "worse") if getattr(cell, name)]
-    names += [] if cell.quantities else ["text"]
-    mark = f' class="{" ".join(names)}"' if names else ""
-    return f"<td{mark}>{'<br>'.join(lines)}</td>"
+    return f"<td{_classes(names + _kinds(column))}>{'<br>'.join(lines)}</td>"
+
+
+def _kinds(column: Column) -> list[str]:
+    return ["published"] * column.published + ["text"] * (not column.quantities)
+
+
+def _classes(names: list[str]) -> str:
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def _leaning(words: str, column: Column, pattern: str) -> str:
+    """Set the words of a published column in italics."""
+    return pattern.format(words) if column.published else words
 
 
 def _lines(cell: Cell) -> list[str]:
     """Return the lines of a cell; the last one bears the mark of falling below Source."""
-    if not cell.quantities:
-        return [cell.text]
+    if cell.text or not cell.quantities:
+        return cell.text.split("\n")
     if cell.missing:
         return [NONE]
     lines = [quantity.text for quantity in cell.quantities]

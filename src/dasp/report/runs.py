@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
 from dasp.core.errors import InputError
+from dasp.report.hits import unpack_hits
 
 FORMATS = ("dasp-result-1", "dasp-result-2")
 CLEAN = "clean"
@@ -24,6 +25,7 @@ class DomainCount:
     seen: int
     first_batch: int
     batches: int
+    hits: str | None = None  # a bit a sample, packed; older files have none
 
     @property
     def damaged(self) -> str | None:
@@ -137,7 +139,8 @@ def run_of(result: Result) -> Run:
 
 def _pick(kind: type[Part], values: Mapping[str, Any]) -> Part:
     """Make a `kind` from its own fields; newer files may hold more."""
-    return kind(**{field.name: values[field.name] for field in fields(kind)})
+    needed = (f.name for f in fields(kind) if f.name in values or f.default is MISSING)
+    return kind(**{name: values[name] for name in needed})
 
 
 def _check(run: Run, accuracy: float) -> None:
@@ -159,3 +162,6 @@ def _check(run: Run, accuracy: float) -> None:
     )
     if not sound:
         raise InputError("its counts contradict each other; run this cell again.")
+    for domain in run.domains:
+        if domain.hits is not None:
+            unpack_hits(domain.hits, domain.seen, domain.right)

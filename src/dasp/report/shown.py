@@ -1,14 +1,22 @@
 """What a section shows, by the names that plans use; page, files and terminal draw the same.
 
-To show something more, add a line to `SHOWN`: a name, and a function of the section.
+To show something more, add a line to `SHOWN`: a name, and functions of the section.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dasp.report.comparison import comparison, given, single_runs
+from dasp.core.errors import InputError
+from dasp.report.comparison import (
+    beside_published,
+    comparison,
+    given,
+    same_samples,
+    single_runs,
+)
 from dasp.report.finding import finding
 from dasp.report.groups import Group
+from dasp.report.paired import paired_note
 from dasp.report.parts import Part
 from dasp.report.sections import Section, setting_names
 
@@ -26,8 +34,9 @@ def by_group(draw: Callable[[Group], Sequence[Part]]) -> Show:
     return draw_all
 
 
-SHOWN: dict[str, Show] = {
-    "comparison": by_group(comparison),
+SHOWN: dict[str, tuple[Show, ...]] = {
+    "comparison": (by_group(comparison), by_group(same_samples)),
+    "published": (by_group(beside_published),),
 }
 ALWAYS: tuple[Show, ...] = (by_group(given), by_group(single_runs))
 
@@ -44,14 +53,14 @@ class Shown:
 
 def show(section: Section) -> Shown:
     """Draw a section, once for the page, the files and the terminal."""
-    return Shown(section, _parts(section), finding(section), _notes(section))
-
-
-def _parts(section: Section) -> list[Part]:
-    """Return what the plan of a section asks for, then what every section has."""
-    shows = [SHOWN[name] for name in section.asked if name in SHOWN]
-    parts = [part for draw in (*shows, *ALWAYS) for part in draw(section)]
-    return [part for part in parts if part.items]
+    parts, notes = [], _notes(section)
+    asked = [draw for name in section.asked for draw in SHOWN.get(name, ())]
+    for draw in (*asked, *ALWAYS):
+        try:
+            parts += [part for part in draw(section) if part.items]
+        except InputError as error:  # the rest can still be shown
+            notes.append(str(error))
+    return Shown(section, parts, finding(section), notes)
 
 
 def _notes(section: Section) -> list[str]:
@@ -61,4 +70,6 @@ def _notes(section: Section) -> list[str]:
         again = f"; run `{section.plan.command}` to finish" if section.plan.command else ""
         notes.append(f"{section.missing} of {len(section.plan.files)} runs are missing{again}.")
     notes += [f"this version cannot show {name!r}." for name in section.asked if name not in SHOWN]
-    return notes + [note for group in section.groups for note in group.notes]
+    notes += [note for group in section.groups for note in group.notes]
+    pairs = section.groups if "comparison" in section.asked else ()
+    return notes + [note for note in map(paired_note, pairs) if note is not None]

@@ -65,6 +65,7 @@ td.wrap{white-space:normal;min-width:16rem}
 thead th{border-bottom:2px solid var(--line);color:var(--soft);font-weight:600}
 tbody tr:hover td,tbody tr:hover th{background:var(--tint)}
 small{color:var(--soft)}
+th.published,td.published{font-style:italic;background:var(--tint);color:var(--soft)}
 td.best{color:var(--good)}
 td.worse small,td.worse:not(:has(small)){color:var(--bad)}
 figure{margin:1.2rem 0}

@@ -20,12 +20,12 @@ PALETTE = (  # light, dark; the first ones are those of the known methods, in th
     ("#00805d", "#2fc79b"),
     ("#1f4fa3", "#7ea6ff"),
     ("#b0538a", "#e59ac6"),
+    ("#4b7a12", "#a0cf5e"),
     ("#7d5c36", "#c9a57a"),
     ("#6a4aa0", "#b79df0"),
-    ("#c74a00", "#ff8a3d"),
-    ("#4b7a12", "#a0cf5e"),
-    ("#8a1c3b", "#f07a98"),
     ("#0b7285", "#66d9e8"),
+    ("#c74a00", "#ff8a3d"),
+    ("#8a1c3b", "#f07a98"),
 )
 
 

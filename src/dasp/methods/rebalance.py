@@ -1,0 +1,123 @@
+"""Marginal rebalancing, the idea of FIRM: a shifted model favours some classes; take that back.
+
+No gradient and no weight takes part, so it goes with any method: `dasp.adapt(model, "dasp",
+rebalance=0.8)`. The predictions of the stream so far are remembered (a bounded number), and what
+is reported for a batch is its logits plus one bias a class, under which all of them together
+spread over the classes more evenly. Losses and gradients see the method's own logits.
+
+It takes for granted that over a few hundred samples every class is about as frequent as any
+other. Where that is wrong (few of the classes occur, one is ten times as frequent as another, the
+stream is sorted by class), true frequencies are taken for a fault of the model and accuracy falls,
+on clean data too. Nothing in unlabelled predictions tells the one from the other; leave it off
+there. docs/own_model.md has figures.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dasp.core.errors import OptionError
+from dasp.methods.base import Method
+
+MEMORY = 8  # remembered predictions, a class; chosen on validation data, as docs/own_model.md says
+ITERATIONS, TOLERANCE = 100, 1e-4
+
+
+def rebalance(
+    logits: Tensor, memory: Tensor, strength: float, target: Tensor | None = None
+) -> Tensor:
+    """Return the logits (B, C) of a batch after rebalancing them together with a memory.
+
+    With the rows l of memory and batch, n = M + B, and m(b) the mean of softmax(l + b), the bias
+    is the one solution of
+
+        b = λ·log(target / m̃(b)),   m̃ = (n·m + C·target) / (n + C),   1/λ = (1 − s)/s + C/n
+
+    found by damped Sinkhorn iterations, each at most λ/(1 + λ) times as far from it as the last.
+    It is the compromise between leaving each row as it is and an even marginal: s = 0 leaves all,
+    s = 1 asks for the target as firmly as n samples allow. The C imagined samples that tell
+    nothing keep a short stream from being spread over classes that it had no time to show.
+
+    Args:
+        logits: (B, C), finite or −inf (a class that is ruled out stays so).
+        memory: (M, C) logits or log-probabilities of earlier rows; M may be 0.
+        strength: s, from 0 to 1.
+        target: (C,) frequencies of the classes, above 0, sum 1; None means all alike.
+
+    Cost: O((M + B)·C) an iteration, of which there are some twenty, at most 100.
+
+    >>> logits = torch.tensor([[3.0, 0.0], [0.2, 0.0], [2.0, 0.0], [0.1, 0.0]])
+    >>> logits.argmax(dim=1).tolist(), rebalance(logits, logits[:0], 0.8).argmax(dim=1).tolist()
+    ([0, 0, 0, 0], [0, 1, 0, 1])
+    """
+    if strength == 0:
+        return logits
+    rows = torch.cat([memory.to(logits), logits]).log_softmax(dim=1)
+    count, classes = rows.shape
+    even = torch.full((classes,), 1 / classes).to(rows)
+    wanted = (even if target is None else target.to(rows)).log()
+    pull = 1 / ((1 - strength) / strength + classes / count)
+    seen = math.log(count / (count + classes))
+    imagined = wanted + math.log(classes / (count + classes))
+    bias = torch.zeros_like(wanted)
+    for _ in range(ITERATIONS):
+        mean = (rows + bias).log_softmax(dim=1).logsumexp(dim=0) - math.log(count)
+        marginal = torch.logaddexp(mean + seen, imagined)
+        step = pull / (1 + pull) * (bias + wanted - marginal) - bias
+        bias = bias + step
+        if step.max() - step.min() < TOLERANCE:  # a constant changes no distribution
+            break
+    return logits + bias
+
+
+class Rebalancer(nn.Module):
+    """The memory of a stream: log-probabilities of its last rows, as one buffer.
+
+    Being a buffer of the method, it is covered by reset, save, load and the rejection of a batch.
+    """
+
+    rows: Tensor  # (rows so far, at most `capacity`, C), oldest first
+
+    def __init__(self, strength: float, capacity: int, like: Tensor) -> None:
+        super().__init__()
+        self.strength, self.capacity = strength, capacity
+        self.register_buffer("rows", like)
+
+    @torch.no_grad()
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the rebalanced logits (B, C); changes nothing. Rows with NaN stay as they are."""
+        usable = _usable(logits)
+        result = logits.detach().clone()
+        if usable.any():
+            result[usable] = rebalance(result[usable], self.rows, self.strength)
+        return result
+
+    @torch.no_grad()
+    def remember(self, logits: Tensor) -> None:
+        """Take the rows of a batch (B, C) in, and let the oldest go."""
+        new = logits.detach()[_usable(logits)].log_softmax(dim=1).to(self.rows)
+        new = new[max(len(new) - self.capacity, 0) :]
+        surplus = max(len(self.rows) + len(new) - self.capacity, 0)
+        self.rows = torch.cat([self.rows[surplus:], new])
+
+
+def build_rebalancer(method: Method, strength: float, memory: int) -> Rebalancer | None:
+    """Give a method its rebalancer, or none at strength 0; `memory` is rows a class."""
+    if isinstance(strength, bool) or not (isinstance(strength, int | float) and 0 <= strength <= 1):
+        raise OptionError(f"rebalance is a strength from 0 (off) to 1, not {strength!r}.")
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 0:
+        raise OptionError(f"rebalance_memory must be a whole number from 0, not {memory!r}.")
+    rebalancer = None
+    if strength > 0:
+        classes = method.model.num_classes
+        device = next(iter(method.model.parameters()), torch.empty(0)).device
+        empty = torch.empty(0, classes, device=device)
+        rebalancer = Rebalancer(strength, memory * classes, empty)
+    method.register_module("rebalancer", rebalancer)
+    return rebalancer
+
+
+def _usable(logits: Tensor) -> Tensor:
+    """Tell which rows are distributions: (B,) bool."""
+    return ~logits.log_softmax(dim=1).isnan().any(dim=1)

@@ -1,0 +1,152 @@
+"""SuMi: learn from samples that lie well in the batch, and let the modalities agree at first."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dasp.core.contract import HasOwnNorms
+from dasp.core.errors import OptionError
+from dasp.core.types import Inputs, Step, Tokens
+from dasp.methods.base import METHODS, Method, not_negative, positive, whole
+from dasp.methods.losses import entropy, read_balance
+
+
+def within_range(features: Tensor, time: float, share: float = 0.6, reach: float = 1.5) -> Tensor:
+    """Tell which samples lie well within the batch: features (B, F) → (B,) bool.
+
+    Q1 and Q3 are the quarter points of each feature's range over the batch, from its least to its
+    greatest value. A sample is well within if at least share + (1 − share)·time of its features
+    lie in [Q1 − reach·time·IQR, Q3 + reach·time·IQR]. `time` goes from 0 to 1: both ask for more
+    features and allow them more room as the stream goes on.
+    """
+    low, high = features.amin(dim=0), features.amax(dim=0)
+    quarter = (high - low) / 4
+    room = reach * time * 2 * quarter
+    inside = (features >= low + quarter - room) & (features <= high - quarter + room)
+    return inside.float().mean(dim=1) >= share + (1 - share) * time
+
+
+def mutual_information(first: Tensor, second: Tensor, joint: Tensor) -> Tensor:
+    """KL((p₂ + p)/2 ‖ p₁) + KL((p₁ + p)/2 ‖ p₂) of logits (B, C) → (B,), gradient through all."""
+    one, two, both = (logits.log_softmax(dim=1) for logits in (first, second, joint))
+    return _kl(_mixed(two, both), one) + _kl(_mixed(one, both), two)
+
+
+def _mixed(log_p: Tensor, log_q: Tensor) -> Tensor:
+    return torch.logaddexp(log_p, log_q) - math.log(2)
+
+
+def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    return (log_p.exp() * (log_p - log_q)).sum(dim=1)
+
+
+def pad_to(tokens: Tensor, count: int, front: bool) -> Tensor:
+    """Fill up with zero tokens, in front or behind: (B, N, D) → (B, count, D)."""
+    missing = count - tokens.shape[1]
+    return F.pad(tokens, (0, 0, missing, 0) if front else (0, 0, 0, missing))
+
+
+@METHODS.register("sumi")
+class Sumi(Method):
+    """L = mean over kept samples of w·ℓ − READ's balance term, on every LayerNorm.
+
+    Paper: Guo and Jin, "Smoothing the Shift: Towards Stable Test-Time Adaptation under Complex
+    Multimodal Noises", ICLR 2025. Settings as in the authors' code.
+
+    ℓ = H + mutual_weight·(mutual information) in the first half of the stream, afterwards the
+    mean H; w = exp(joint_limit − H), held constant. A sample is kept if its pooled tokens lie
+    well within the batch's (`within_range`), the modalities alone are unsure enough (mean H at
+    least alone_floor) and the joint prediction sure enough (H at most joint_limit).
+
+    `stream_length` is the number of batches until the next reset (times `steps`, if that is not
+    1), which decides how far the stream has gone: t/T. Beyond it t/T stays at 1.
+    A step costs the encoders once and the fusion three times (all modalities, each one alone with
+    its own norms and zero tokens), backward through all of it in the first half and through the
+    joint pass alone afterwards; the prediction that counts is one more forward, after the update.
+    """
+
+    tunes_encoder = True
+    needs = (HasOwnNorms,)
+    exactly_two_modalities = True
+    default_predict = "after"
+    seen: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        stream_length: int | None = None,
+        share: float = 0.6,
+        reach: float = 1.5,
+        alone_floor: float = math.e / 10,
+        joint_limit: float = math.log(1000) / 2 - 1,
+        mutual_weight: float = 5.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, seed=seed)
+        if stream_length is not None:
+            whole(stream_length=stream_length)
+        positive(joint_limit=joint_limit)
+        not_negative(share=share, reach=reach, alone_floor=alone_floor, mutual_weight=mutual_weight)
+        if share > 1:
+            raise OptionError(f"share must be a number from 0 to 1, not {share!r}.")
+        self.stream_length, self.share, self.reach = stream_length, share, reach
+        self.alone_floor, self.joint_limit = alone_floor, joint_limit
+        self.mutual_weight = mutual_weight
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))  # batches
+
+    def trainable(self) -> Iterable[nn.Parameter]:
+        """Train the affine parameters of all LayerNorms."""
+        return self.layer_norms()
+
+    def step(self, batch: Inputs) -> Step:
+        """Predict with all modalities and with each alone, and learn from the kept samples."""
+        time = self._time()
+        early = time < 0.5
+        tokens = self.encode(batch)
+        joint = self.fuse(tokens).logits
+        with torch.set_grad_enabled(early):  # later, each modality alone only helps to choose
+            first, second = self._alone(tokens)
+        keep = self._keep(tokens, first, second, joint, time)
+        self.seen += 1
+        if not keep.any():
+            return Step(joint)
+        first, second, kept = first[keep], second[keep], joint[keep]
+        value = entropy(kept)
+        weight = (self.joint_limit - value).exp().detach()
+        if early:
+            value = value + self.mutual_weight * mutual_information(first, second, kept)
+        else:
+            value = value.mean()
+        return Step(joint, (weight * value).mean() - read_balance(kept))
+
+    def _time(self) -> float:
+        """Return t/T, how far the stream has gone."""
+        if self.stream_length is None:
+            raise OptionError(
+                "Sumi must know how many batches come before the next reset: "
+                'dasp.adapt(model, "sumi", stream_length=100).'
+            )
+        return min(int(self.seen) / self.stream_length, 1.0)
+
+    def _alone(self, tokens: Tokens) -> list[Tensor]:
+        """Predict from each modality alone, filled up with zeros to one common length."""
+        count = max(own.shape[1] for own in tokens.values()) + 1
+        views = [
+            {name: pad_to(tokens[name], count, front=place > 0)}
+            for place, name in enumerate(self.model.modalities)
+        ]
+        return [self.fuse(view, own_norm=True).logits for view in views]
+
+    @torch.no_grad()
+    def _keep(
+        self, tokens: Tokens, first: Tensor, second: Tensor, joint: Tensor, time: float
+    ) -> Tensor:
+        """Tell which samples to learn from: (B,) bool."""
+        pooled = torch.cat([tokens[n].mean(dim=1) for n in self.model.modalities], dim=1)
+        unsure = (entropy(first) + entropy(second)) / 2 >= self.alone_floor
+        sure = entropy(joint) <= self.joint_limit
+        return within_range(pooled, time, self.share, self.reach) & unsure & sure
