@@ -37,6 +37,13 @@ def test_every_run_has_a_cell_that_leads_to_it(make):
     assert len(table.rows) == 3  # tent on one model, dasp on two
 
 
+def test_the_diagnosis_drawn_is_that_of_dasp_itself(make):
+    results = [make(label, method="dasp") for label in ("opposite", "dasp", "another")]
+    first = comparison(group_results(results)[0])[0]
+    (figure,) = [item for item in first.items if item.name == "diagnosis-interleaved"]
+    assert "one run (dasp, " in figure.caption
+
+
 def test_options_that_differ_between_protocols_stand_apart(make):
     results = [make(), make(protocol="continual/audio", options={"delta": 0.1})]
     rows = options_table(group_results(results)[0]).rows

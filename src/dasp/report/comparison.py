@@ -110,9 +110,10 @@ def _telling(group: Group) -> str:
 
 
 def _first_diagnosis(group: Group, protocol: str) -> Figure | None:
-    runs = [run for label in group.labels[::-1] for run in group.of(label, protocol)[:1]]
-    known = [run for run in runs if run.method == "dasp"] + runs
-    return next((figure for figure in map(diagnosis_figure, known) if figure is not None), None)
+    """Draw the diagnosis of one run, of DASP itself if it is there."""
+    runs = [run for label in group.labels for run in group.of(label, protocol)[:1]]
+    runs.sort(key=lambda run: (run.label != "dasp", run.method != "dasp"))
+    return next((figure for figure in map(diagnosis_figure, runs) if figure is not None), None)
 
 
 def _known(items: Iterable[Item | None]) -> list[Item]:

@@ -82,5 +82,7 @@ section{content-visibility:auto;contain-intrinsic-size:auto 60rem}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;font-size:.92rem}
 dt{color:var(--soft)}
 dd{margin:0;overflow-wrap:anywhere}
-@media print{nav,section>.soft{display:none}details{break-inside:avoid}}
+@media print{nav,#run nav,section>.soft{display:none}details,figure svg,tr{break-inside:avoid}
+.scroll{overflow:visible}figure .scroll svg{min-width:0}table{font-size:.7rem}
+th,td{white-space:normal;padding:.2rem .3rem}th[scope=row]{position:static}}
 """
