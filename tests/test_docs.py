@@ -42,7 +42,19 @@ def test_every_method_and_file_stands_in_the_readme():
     import dasp
 
     text = (ROOT / "README.md").read_text()
-    for name in ("source", "tent", "eata", "sar", "read", "abpem", "sumi", "tsa", "pta", "dasp"):
+    for name in (
+        "source",
+        "tent",
+        "eata",
+        "sar",
+        "read",
+        "abpem",
+        "sumi",
+        "tsa",
+        "pta",
+        "brimpr",
+        "dasp",
+    ):
         assert f"| `{name}` |" in text
         assert name in dasp.METHODS
     for path in re.findall(r"\]\(([^)#]+)\)", text):

@@ -1,13 +1,16 @@
 """The same bench on clips on disk in READ's layout, through the command."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from dasp.bench.material import Clips
 from dasp.bench.results import read_result
 from dasp.cli import main
-from dasp.data import prepare_tree
+from dasp.data import open_manifest, prepare_tree
+from dasp.data.read_list import read_entries, write_list
 from dasp.data.sets import SPECS
 from dasp.models import CavMae, save_weights
 
@@ -72,6 +75,46 @@ def test_a_broken_clip_is_named_or_left_out_and_listed(kinetics, weights, tmp_pa
         result = read_result(path)["result"]
         assert result["seen"] == 10
         assert [entry["id"] for entry in result["skipped"]] == ["bark1"]
+
+
+@pytest.fixture
+def training_list(kinetics):
+    """A list of training clips of its own, beside that of the test clips."""
+    spec = SPECS["kinetics50"]
+    entries = [
+        {**entry, "wav": f"{spec.audio_dir}/{entry['video_id']}.wav", "video_path": spec.video_dir}
+        for entry in read_entries(kinetics / spec.list_file)
+    ]
+    path = kinetics / "train.json"
+    write_list(path, entries[::2])
+    yield path
+    path.unlink()
+
+
+def test_source_clips_are_asked_for_and_taken(kinetics, weights, tmp_path, capsys, training_list):
+    words = ("--methods", "brimpr", "sumi")
+    assert run(kinetics, weights, tmp_path, *words) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "name their list at the root by --source-split (train for train.json)" in message
+    assert run(kinetics, weights, tmp_path, *words, "--source-split", "learn") == 2
+    assert "learn.json" in capsys.readouterr().err
+    assert run(kinetics, weights, tmp_path, *words, "--source-split", "train") == 0
+    contents = [read_result(path) for path in (tmp_path / "results").glob("*.json")]
+    found = {content["cell"]["label"]: content["cell"] for content in contents}
+    assert found["brimpr"]["source"]["samples"] == 3
+    assert found["brimpr"]["data"] == found["sumi"]["data"]
+    assert found["sumi"]["source"] == {}
+
+
+def test_source_clips_are_drawn_from_the_whole_list(kinetics, training_list):
+    manifest = open_manifest(kinetics, "kinetics50")
+    many = replace(manifest, clips=tuple(replace(manifest.clips[0], id=str(i)) for i in range(500)))
+    clips = Clips(manifest, training=many)
+    drawn = [int(clip.id) for clip in clips.source().manifest.clips]
+    assert len(set(drawn)) == 32
+    assert drawn == sorted(drawn)
+    assert max(drawn) > 250
+    assert [int(clip.id) for clip in clips.source().manifest.clips] == drawn
 
 
 def test_wrong_words_are_refused_with_the_nearest(capsys, tmp_path):

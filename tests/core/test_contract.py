@@ -57,7 +57,14 @@ def test_odd_modalities_are_refused(names):
 
 @pytest.mark.parametrize(
     ("method", "missing"),
-    [("read", "fusion_qkv"), ("abpem", "fusion_qkv"), ("pta", "fusion_qkv"), ("tent", "LayerNorm")],
+    [
+        ("read", "fusion_qkv"),
+        ("abpem", "fusion_qkv"),
+        ("pta", "fusion_qkv"),
+        ("tent", "LayerNorm"),
+        ("sumi", r"no fuse_own_norm\(\)"),
+        ("brimpr", r"no encoder_depth\(\), embed\(\), encode_prompted\(\)"),
+    ],
 )
 def test_a_methods_need_is_named_when_it_is_built(method, missing):
     with pytest.raises(ContractError, match=missing):

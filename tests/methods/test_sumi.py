@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dasp
@@ -20,6 +20,7 @@ def features(seed, rows=9, columns=7):
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)).double()
 
 
+@settings(deadline=None)
 @given(seeds, times, st.floats(0.1, 50), st.floats(-20, 20))
 def test_the_range_rule_does_not_see_the_scale_or_the_origin_of_a_feature(seed, time, scale, shift):
     values = features(seed)
@@ -30,6 +31,7 @@ def test_the_range_rule_does_not_see_the_scale_or_the_origin_of_a_feature(seed, 
     assert torch.equal(kept, within_range(values * scales * signs + shift, time * 0.999))
 
 
+@settings(deadline=None)
 @given(seeds, times)
 def test_the_range_rule_goes_with_the_samples(seed, time):
     values = features(seed)
@@ -37,6 +39,7 @@ def test_the_range_rule_goes_with_the_samples(seed, time):
     assert torch.equal(within_range(values, time)[order], within_range(values[order], time))
 
 
+@settings(deadline=None)
 @given(seeds)
 def test_at_the_end_of_the_stream_everything_is_within(seed):
     assert within_range(features(seed), 1.0).all()

@@ -96,3 +96,38 @@ def test_several_shared_blocks(inputs):
     torch.testing.assert_close(
         model.fuse(tokens).logits, model.fuse_with_attention(tokens).logits, atol=1e-5, rtol=0
     )
+
+
+def test_without_prompts_the_opened_encoder_is_the_encoder(model, inputs):
+    layered = model.encode_prompted(model.embed(inputs), {})
+    for name, tokens in model.encode(inputs).items():
+        assert torch.equal(layered[name].tokens, tokens)
+        last = model.shared_blocks[0].norm1(tokens).mean(dim=1)
+        assert torch.equal(layered[name].features[-1], last)
+        assert layered[name].features.shape == (model.encoder_depth()[name], 3, 16)
+
+
+def test_prompts_take_part_in_their_own_layer_alone(model, inputs):
+    prompts = {"audio": torch.randn(2, 5, 16)}
+    embedded = model.embed(inputs)
+    first, second = model.blocks["audio"]
+    x = first(torch.cat([prompts["audio"][0].expand(3, 5, 16), embedded["audio"]], dim=1))[:, 5:]
+    feature = second.norm1(x).mean(dim=1)
+    x = second(torch.cat([prompts["audio"][1].expand(3, 5, 16), x], dim=1))[:, 5:]
+    layered = model.encode_prompted(embedded, prompts)
+    assert torch.equal(layered["audio"].tokens, x)
+    assert torch.equal(layered["audio"].features[0], feature)
+    assert torch.equal(layered["video"].tokens, model.encode(inputs)["video"])
+
+
+def test_own_norms_replace_the_shared_ones(model, inputs):
+    tokens = model.encode(inputs)
+    for name in model.modalities:
+        alone = {name: tokens[name]}
+        assert torch.equal(model.fuse_own_norm(alone).logits, model.fuse(alone).logits)
+        for own in (model.shared_blocks[0].own_norm1, model.shared_blocks[0].own_norm2):
+            torch.nn.init.normal_(own[name].weight)
+        torch.nn.init.normal_(model.own_norm[name].bias)
+    changed = {n: model.fuse_own_norm({n: own}).embedding for n, own in tokens.items()}
+    for name, embedding in changed.items():
+        assert not torch.allclose(embedding, model.fuse({name: tokens[name]}).embedding, atol=0.01)

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from dasp.core.errors import DataError, InputError, OptionError
+from dasp.core.seeding import numpy_generator
 from dasp.data import ClipDataset, Manifest, Sample, open_manifest
 from dasp.data.parallel import run_jobs
+from dasp.data.sets import SPECS
 from dasp.data.shapes import SoundingShapes
 from dasp.data.shapes.pool import VERSION
 from dasp.streams.domains import Domain, DomainDamage
 
 BUILT_IN = "sounding_shapes"
+SOURCE_SAMPLES = 32
 
 
 class Samples(Protocol):
@@ -38,6 +41,9 @@ class Material(Protocol):
 
     def damage(self, domain: Domain) -> DomainDamage:
         """Return what a domain does here."""
+
+    def source(self) -> "Material":
+        """Return a few training samples, for methods that learn from clean data first."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,10 @@ class BuiltIn:
         """Return what a domain does here."""
         return DomainDamage(domain, self.seed)
 
+    def source(self) -> "BuiltIn":
+        """Return the first samples of the training split."""
+        return replace(self, samples_count=SOURCE_SAMPLES, split="train")
+
     def _set(self, domain: Domain | None, modalities: tuple[str, ...]) -> SoundingShapes:
         damage = None if domain is None else self.damage(domain)
         return SoundingShapes(
@@ -90,6 +100,7 @@ class Clips:
     frost_dir: Path | None = None
     noise_dir: Path | None = None
     skipped: tuple[tuple[str, str], ...] = ()  # (id, why) of clips left out
+    training: Manifest | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -115,6 +126,19 @@ class Clips:
     def damage(self, domain: Domain) -> DomainDamage:
         """Return what a domain does here."""
         return DomainDamage(domain, self.seed, self.frost_dir, self.noise_dir)
+
+    def source(self) -> "Clips":
+        """Return training clips drawn by the seed, in the order of their list."""
+        if self.training is None:
+            raise OptionError(
+                f"a method of this plan learns from {SOURCE_SAMPLES} clean training clips of "
+                f"{self.manifest.name} first: name their list at the root by --source-split "
+                "(train for train.json), or choose other --methods."
+            )
+        clips = self.training.clips
+        drawn = numpy_generator(self.seed, "source clips").permutation(len(clips))
+        kept = tuple(clips[place] for place in sorted(drawn[:SOURCE_SAMPLES]))
+        return replace(self, manifest=replace(self.training, clips=kept), skipped=(), training=None)
 
 
 @dataclass(frozen=True)
@@ -155,7 +179,21 @@ class DataOptions:
         skipped: tuple[tuple[str, str], ...] = ()
         if self.on_bad == "skip":
             manifest, skipped = _readable(manifest)
-        return Clips(manifest, self.seed, self.frost_dir, self.noise_dir, skipped)
+        folders = (self.frost_dir, self.noise_dir)
+        return Clips(manifest, self.seed, *folders, skipped, self._training(self.root))
+
+    def _training(self, root: Path) -> Manifest | None:
+        """Return the list of training clips; paths in it are its own, relative to the root."""
+        if self.source_split is None:
+            return None
+        path = root / f"{self.source_split}.json"
+        if not path.is_file():
+            raise DataError(
+                f"no file {path}: --source-split {self.source_split} names a list of training "
+                "clips in READ's layout, with paths relative to the root; put it there."
+            )
+        labels = SPECS[self.name].label_file if self.name in SPECS else "labels.csv"
+        return open_manifest(root, list_file=path, label_file=root / labels)
 
 
 def _readable(manifest: Manifest) -> tuple[Manifest, tuple[tuple[str, str], ...]]:

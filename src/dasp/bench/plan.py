@@ -52,13 +52,15 @@ class Plan:
 
     def cells(self) -> list[Cell]:
         """Return every run, Source's first; a wrong name or option is refused before any starts."""
-        identity = self.data.open().identity
+        material = self.data.open()
+        needs = {label: find_method(e.method).needs_source for label, e in self.methods.items()}
+        source = material.source().identity if any(needs.values()) else {}
         digests = {name: model_digest(find_model(name)) for name in self.models}
         for protocol in self.protocols:
             visits(protocol, self.severities[0], ())
         return [
             Cell(
-                data=identity,
+                data=material.identity,
                 model={"name": model_name(model), "digest": digests[model]},
                 label=label,
                 method=entry.method,
@@ -70,6 +72,7 @@ class Plan:
                 corruptions=self.corruptions,
                 clean_after=self.clean_after if resets_once(protocol) else 0,
                 code=code_digest(find_method(entry.method)),
+                source=source if needs[label] else {},
             )
             for severity in self.severities
             for batch_size in self.batch_sizes

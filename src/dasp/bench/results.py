@@ -1,7 +1,8 @@
 """One JSON file a cell: what was run, what came out, what it cost."""
 
 import json
-from dataclasses import asdict, dataclass
+import re
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,22 @@ class Cell:
     corruptions: tuple[str, ...] = ()
     clean_after: int = 0  # clean samples judged after each domain
     code: str = ""  # hash of the method's file
+    source: dict[str, Any] = field(default_factory=dict)  # samples a method learns from first
 
     @property
     def key(self) -> str:
         """Return the hash of all settings; results of different settings never share it."""
-        return digest(asdict(self))
+        settings = asdict(self)
+        if not self.source:  # most methods need none, and keep the keys they had without it
+            del settings["source"]
+        return digest(settings)
 
     @property
     def filename(self) -> str:
         """Return a name that a reader understands and that no other cell has."""
-        protocol = self.protocol.replace("/", "-")
-        model = self.model["name"].replace("/", "-")
-        return f"{protocol}-{self.severity}-{self.label}-{model}-{self.seed}-{self.key[:8]}.json"
+        parts = (self.protocol, self.severity, self.label, self.model["name"], self.seed)
+        words = (re.sub(r"[^A-Za-z0-9_.=]+", "-", str(part)) for part in parts)
+        return f"{'-'.join(words)}-{self.key[:8]}.json"
 
 
 def write_result(

@@ -18,6 +18,7 @@ from dasp.methods.abpem import Abpem
 from dasp.methods.sumi import Sumi
 from dasp.methods.tsa import Tsa
 from dasp.methods.pta import Pta
+from dasp.methods.brimpr import Brimpr
 from dasp.methods.dasp import Dasp
 # isort: on
 
@@ -27,6 +28,7 @@ __all__ = [
     "METHODS",
     "Abpem",
     "Adaptation",
+    "Brimpr",
     "Dasp",
     "Eata",
     "Method",

@@ -37,11 +37,15 @@ class Figure:
     caption: str
 
 
+# A method keeps its colour, dash and marker when others are added: new ones go to the end.
+LOOKS = (*(name for name in METHODS if name not in ("sumi", "brimpr")), "sumi", "brimpr")
+
+
 def styles(labels: Sequence[str]) -> dict[str, Style]:
     """Return the style of each label; a known method looks the same in every figure."""
-    others = [label for label in labels if label not in METHODS]
-    places = {label: METHODS.index(label) for label in labels if label in METHODS}
-    places |= {label: len(METHODS) + place for place, label in enumerate(others)}
+    others = [label for label in labels if label not in LOOKS]
+    places = {label: LOOKS.index(label) for label in labels if label in LOOKS}
+    places |= {label: len(LOOKS) + place for place, label in enumerate(others)}
     return {
         label: Style(places[label], 2.8 if label in (SOURCE, "dasp") else 1.6) for label in labels
     }

@@ -1,0 +1,38 @@
+"""Begin a run: adapt the model, with all that its method asks for beyond a batch."""
+
+import numpy as np
+
+from dasp.bench.features import Features
+from dasp.bench.results import Cell
+from dasp.core.types import Inputs
+from dasp.methods import Adaptation, Method, adapt
+from dasp.streams.protocols import visits
+
+
+def start(cell: Cell, method: type[Method], features: Features) -> Adaptation:
+    """Return the adaptation of a cell, told the stream's length and fitted where it must be."""
+    options = dict(cell.options)
+    if "stream_length" in options and options["stream_length"] is None:
+        options["stream_length"] = stream_length(cell, len(features.labels))
+    tta = adapt(features.model, method, seed=cell.seed, **options)
+    if method.needs_source:
+        tta.fit([source_inputs(features)])
+    return tta
+
+
+def stream_length(cell: Cell, samples: int) -> int:
+    """Return the number of batches until the next reset, times the steps that each is given."""
+    domains = longest = 0
+    for visit in visits(cell.protocol, cell.severity, cell.corruptions):
+        domains = 1 if visit.reset else domains + 1
+        longest = max(longest, domains)
+    steps: int = cell.options["steps"]
+    return longest * -(-samples // cell.batch_size) * steps
+
+
+def source_inputs(features: Features) -> Inputs:
+    """Return the clean training samples of a data set as one batch, kept in the store."""
+    source = Features(features.material.source(), features.model, features.store)
+    count = len(source.labels)
+    ((_, inputs),) = source.batches(None, encoded=False, order=np.arange(count), size=count)
+    return inputs

@@ -1,0 +1,199 @@
+"""BriMPR: prompts bring each modality back to its source statistics, and modalities together."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dasp.core.contract import HasOwnNorms, HasPrompts, check_batch, check_placement
+from dasp.core.errors import ContractError, InputError, StateError
+from dasp.core.types import Inputs, Layered, Step, Tokens
+from dasp.methods.base import METHODS, Method, positive, whole
+from dasp.methods.finite import finite_rows
+
+
+class Moments(nn.Module):
+    """Mean and unbiased std of features over source samples, each (L, D); NaN until they are set.
+
+    Calling it on features (L, B, D) gives the mean over layers of ‖μ − mean‖ + ‖σ − std‖.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, layers: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.full((layers, dim), torch.nan))
+        self.register_buffer("std", torch.full((layers, dim), torch.nan))
+
+    def set(self, features: Tensor) -> None:
+        """Take the moments of features (L, B, D)."""
+        self.mean.copy_(features.mean(dim=1))
+        self.std.copy_(features.std(dim=1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return how far the moments of features (L, B, D) are from those of the source: ()."""
+        means: Tensor = (features.mean(dim=1) - self.mean).norm(dim=1)
+        spreads: Tensor = (features.std(dim=1) - self.std).norm(dim=1)
+        return (means + spreads).mean()
+
+
+class Prompts(nn.Module):
+    """Prompts of one modality, P before each of L layers: (L, P, D)."""
+
+    def __init__(self, layers: int, count: int, dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        values = torch.empty(layers, count, dim)
+        self.values = nn.Parameter(nn.init.uniform_(values, -1e-4, 1e-4, generator=generator))
+
+
+def drop_half(tokens: Tensor, generator: torch.Generator) -> Tensor:
+    """Keep a random half of each sample's tokens: (B, N, D) → (B, max(N // 2, 1), D)."""
+    batch, count, dim = tokens.shape
+    order = torch.rand(batch, count, generator=generator).argsort(dim=1)
+    kept = order[:, : max(count // 2, 1)].to(tokens.device)
+    return tokens.gather(1, kept[:, :, None].expand(-1, -1, dim))
+
+
+def teacher_temperature(distance: Tensor) -> Tensor:
+    """1 + .2/(1 + e^(5 − D)): softer the further the joint embedding is from its source."""
+    return 1 + 0.2 * torch.sigmoid(distance - 5)
+
+
+def contrast(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """Symmetric InfoNCE on cosines: row i of one (B, D) belongs to row i of the other."""
+    cosines = F.normalize(first, dim=1) @ F.normalize(second, dim=1).T
+    own = torch.arange(len(cosines), device=cosines.device)
+    scores = cosines / temperature
+    return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
+
+
+@METHODS.register("brimpr")
+class Brimpr(Method):
+    """L = ALIGN + CMER + IICL, on prompts before each layer of both encoders.
+
+    Paper: Li and Feng, "Bridging Modalities via Progressive Re-alignment for Multimodal Test-Time
+    Adaptation", AAAI 2026. Settings as in the authors' code.
+
+    ALIGN: each modality's distance D to its source moments (`Moments`), of all layers.
+    CMER: the joint prediction teaches those in which half of one modality's tokens is missing;
+    what misses a half of the modality that is near its source counts more. The teacher is
+    softened by `teacher_temperature`. IICL: `contrast` between the modalities'
+    embeddings, each the mean of a pass with the shared norms and one with its own.
+
+    `fit(source)` must be given clean training samples first (the paper takes 32): it keeps their
+    moments without prompts. One sample has no spread, so a batch of one teaches nothing.
+    A step costs the encoders once and a half, and the fusion seven times: jointly (no gradient,
+    this is the prediction), with half of either modality, and each modality alone by the shared
+    norms and by its own; backward through six of them and both encodings.
+    """
+
+    tunes_encoder = True
+    needs = (HasPrompts, HasOwnNorms)
+    needs_source = True
+    exactly_two_modalities = True
+
+    def __init__(
+        self, model: nn.Module, *, prompts: int = 10, temperature: float = 0.07, seed: int = 0
+    ) -> None:
+        super().__init__(model, seed=seed)
+        whole(prompts=prompts)
+        positive(temperature=temperature)
+        self.prompts, self.temperature = prompts, temperature
+        dim, self.moments = self.model.embed_dim, nn.ModuleDict()
+        for name, layers in model.encoder_depth().items():  # type: ignore[operator]
+            if layers < 1:
+                raise ContractError(f"Brimpr needs layers to prompt: '{name}' has {layers}.")
+            made = Prompts(layers, prompts, dim, self.generator)
+            self.adapters[name] = self.module_like_model(made)
+            self.moments[name] = self.module_like_model(Moments(layers, dim))
+        self.joint_moments = Moments(1, dim)
+        self.module_like_model(self.joint_moments)
+
+    def trainable(self) -> Iterable[nn.Parameter]:
+        """Train the prompts."""
+        return self.adapters.parameters()
+
+    def adapted_tokens(self, batch: Inputs) -> dict[str, Tensor]:
+        """Encode with the prompts."""
+        return _tokens(self._prompted(self._embed(batch)))
+
+    @torch.no_grad()
+    def fit(self, source: Iterable[Inputs]) -> None:
+        """Keep the moments of clean source batches, of all their samples together."""
+        if isinstance(source, Mapping):
+            raise InputError("fit() takes batches: put a single one in a list, fit([batch]).")
+        features: dict[str, list[Tensor]] = {name: [] for name in self.model.modalities}
+        joint: list[Tensor] = []
+        for batch in source:
+            check_batch(batch, self.model)
+            check_placement(batch, self._model)
+            if not finite_rows(batch).all():
+                raise InputError(
+                    "fit() got source samples with NaN or Inf in them: leave them out."
+                )
+            layered = self._prompted(self._embed(batch), prompts=False)
+            joint.append(self.fuse(_tokens(layered)).embedding)
+            for name, own in layered.items():
+                features[name].append(own.features)
+        count = sum(map(len, joint))
+        if count < 2:
+            raise InputError(f"fit() got {count} source samples: give it 2 at least, better 32.")
+        for name, parts in features.items():
+            self.moments[name].set(torch.cat(parts, dim=1))  # type: ignore[operator]
+        self.joint_moments.set(torch.cat(joint)[None])
+
+    def step(self, batch: Inputs) -> Step:
+        """Predict with the prompts as they are, and take the three terms."""
+        if torch.isnan(self.joint_moments.mean).any():
+            raise StateError(
+                "Brimpr compares with source statistics and has none: call tta.fit([inputs]) with "
+                "some 32 clean training samples before the first batch."
+            )
+        embedded = self._embed(batch)
+        layered = self._prompted(embedded)
+        tokens = _tokens(layered)
+        with torch.no_grad():
+            joint = self.fuse(tokens)
+        if len(joint.logits) < 2:
+            return Step(joint.logits)
+        distances = {name: self.moments[name](own.features) for name, own in layered.items()}
+        warmth = teacher_temperature(self.joint_moments(joint.embedding[None]))
+        target = (joint.logits / warmth).softmax(dim=1)
+        loss = torch.stack(list(distances.values())).sum()
+        loss = loss + self._taught(embedded, tokens, target, distances)
+        first, second = self._views(tokens)
+        return Step(joint.logits, loss + contrast(first, second, self.temperature))
+
+    def _taught(
+        self, embedded: Tokens, tokens: Tokens, target: Tensor, distances: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Cross-entropy, with the teacher's `target` (B, C), of views that miss half a modality."""
+        halves = {name: drop_half(own, self.generator) for name, own in embedded.items()}
+        missing = _tokens(self._prompted(halves))
+        total = torch.stack(list(distances.values())).detach().sum().clamp_min(1e-12)
+        losses = []
+        for name, distance in distances.items():
+            logits = self.fuse({**tokens, name: missing[name]}).logits
+            losses.append((1 - distance.detach() / total) * F.cross_entropy(logits, target))
+        return torch.stack(losses).sum()
+
+    def _views(self, tokens: Tokens) -> list[Tensor]:
+        """Embed each modality alone, halfway between the shared norms and its own: (B, D) each."""
+        return [
+            (self.fuse(alone).embedding + self.fuse(alone, own_norm=True).embedding) / 2
+            for alone in ({name: own} for name, own in tokens.items())
+        ]
+
+    def _embed(self, batch: Inputs) -> dict[str, Tensor]:
+        ordered = {name: batch[name] for name in self.model.modalities}
+        return self.model.embed(ordered)  # type: ignore[attr-defined, no-any-return]
+
+    def _prompted(self, embedded: Tokens, prompts: bool = True) -> dict[str, Layered]:
+        own = {name: made.values for name, made in self.adapters.items()} if prompts else {}
+        return self.model.encode_prompted(embedded, own)  # type: ignore[attr-defined, no-any-return]
+
+
+def _tokens(layered: Mapping[str, Layered]) -> dict[str, Tensor]:
+    return {name: own.tokens for name, own in layered.items()}

@@ -1,0 +1,234 @@
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dasp
+from dasp.bench.trial import trial, trial_batches, trial_model
+from dasp.core.errors import ContractError, InputError, OptionError, StateError
+from dasp.methods.brimpr import Moments, contrast, drop_half, teacher_temperature
+from dasp.models import Toy
+
+seeds = st.integers(0, 10_000)
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+@settings(deadline=None)
+@given(seeds, st.integers(1, 5), st.integers(1, 17))
+def test_half_of_the_tokens_stay_each_once_and_unchanged(seed, batch, count):
+    tokens = torch.arange(batch * count).reshape(batch, count, 1).expand(-1, -1, 3).float()
+    kept = drop_half(tokens, generator(seed))
+    assert kept.shape == (batch, max(count // 2, 1), 3)
+    for row, before in zip(kept, tokens, strict=True):
+        places = row[:, 0].tolist()
+        assert len(set(places)) == len(places)
+        assert set(places) <= set(before[:, 0].tolist())
+
+
+def test_the_smallest_draws_stay_in_their_order():
+    tokens = torch.arange(6.0).reshape(1, 6, 1)
+    draws = torch.rand(1, 6, generator=generator(3))
+    expected = draws[0].argsort()[:3].tolist()
+    assert drop_half(tokens, generator(3))[0, :, 0].tolist() == expected
+
+
+@settings(deadline=None)
+@given(seeds, st.integers(2, 9))
+def test_the_distance_to_ones_own_moments_is_zero_and_has_no_pull(seed, batch):
+    features = torch.randn(3, batch, 4, generator=generator(seed)).requires_grad_()
+    moments = Moments(3, 4)
+    moments.set(features.detach())
+    distance = moments(features)
+    assert distance < 1e-6
+    moments.mean += 1.0
+    assert moments(features).item() == pytest.approx(2.0, abs=1e-5)  # ‖(1, 1, 1, 1)‖
+    moments.std.fill_(0.0)
+    (pull,) = torch.autograd.grad(moments(features), features)
+    assert torch.isfinite(pull).all()
+
+
+@settings(deadline=None)
+@given(seeds)
+def test_the_distance_does_not_see_the_order_of_samples(seed):
+    first, second = torch.randn(2, 3, 8, 4, generator=generator(seed)).double()
+    moments = Moments(3, 4).double()
+    moments.set(first)
+    order = torch.randperm(8, generator=generator(seed))
+    torch.testing.assert_close(moments(second), moments(second[:, order]))
+
+
+@settings(deadline=None)
+@given(seeds)
+def test_contrast_is_symmetric_blind_to_length_and_lowest_for_what_belongs_together(seed):
+    first, second = torch.randn(2, 6, 8, generator=generator(seed)).double()
+    value = contrast(first, second, 0.07)
+    torch.testing.assert_close(value, contrast(second, first, 0.07))
+    torch.testing.assert_close(value, contrast(3 * first, 0.2 * second, 0.07))
+    assert contrast(first, first, 0.07) < value
+
+
+def test_the_teacher_is_softer_the_further_it_is():
+    values = [float(teacher_temperature(torch.tensor(d))) for d in (0.0, 5.0, 50.0)]
+    assert values == pytest.approx([1 + 0.2 / (1 + 2.718281828**5), 1.1, 1.2], abs=1e-6)
+
+
+def test_source_statistics_agree_with_the_reference(reference_model, reference_batches, figures):
+    expected, tta = figures("brimpr"), dasp.adapt(reference_model, "brimpr")
+    tta.fit([reference_batches[0], reference_batches[5]])
+    found = {**tta.method.moments, "joint": tta.method.joint_moments}
+    for name, moments in found.items():
+        for kind in ("mean", "std"):
+            value = expected[f"source.{kind}.{name}"]
+            torch.testing.assert_close(getattr(moments, kind), value, atol=1e-6, rtol=0)
+    whole = {n: torch.cat([reference_batches[i][n] for i in (0, 5)]) for n in ("audio", "video")}
+    before = tta.memory.capture().tensors
+    tta.fit([whole])
+    for name, value in tta.memory.capture().tensors.items():
+        torch.testing.assert_close(value, before[name])
+
+
+def test_the_loss_agrees_with_the_reference(
+    reference_model, reference_batches, reference_config, figures
+):
+    expected = figures("brimpr")
+    tta = dasp.adapt(reference_model, "brimpr", lr=reference_config["lr"])
+    tta.fit([reference_batches[0], reference_batches[5]])
+    for name in ("audio", "video"):
+        tta.adapters[name].values.data.copy_(expected[f"init.prompts_{name}"])
+    losses = [tta(batch).loss for batch in reference_batches]
+    assert losses == pytest.approx(expected["loss"].tolist(), abs=2e-5)
+
+
+def test_nothing_but_prompts_moves(batches):
+    tta = trial("brimpr", lr=1e-2)
+    model, prompts = copy.deepcopy(tta.model.state_dict()), copy.deepcopy(dict(tta.memory.weights))
+    for batch in batches:
+        tta(batch)
+    assert all(torch.equal(value, model[key]) for key, value in tta.model.state_dict().items())
+    assert set(prompts) == {"adapters.audio.values", "adapters.video.values"}
+    assert all(not torch.equal(value, prompts[k]) for k, value in tta.memory.weights.items())
+    assert tta.trainable.count == 2 * 1 * 10 * 32
+
+
+def test_the_teacher_and_the_weights_are_constants(batches):
+    """The gradient of the whole is that of its parts with teacher and distances held."""
+    method = trial("brimpr", lr=1e-2).method
+    parameters = list(method.trainable())
+    method.generator.manual_seed(0)
+    whole = torch.autograd.grad(method.step(batches[1]).loss, parameters)
+    embedded = method._embed(batches[1])
+    layered = method._prompted(embedded)
+    tokens = {name: own.tokens for name, own in layered.items()}
+    with torch.no_grad():
+        joint = method.model.fuse(tokens)
+        far = method.joint_moments(joint.embedding[None])
+        target = (joint.logits / teacher_temperature(far)).softmax(dim=1)
+        held = {name: method.moments[name](own.features) for name, own in layered.items()}
+    method.generator.manual_seed(0)
+    halves = method._prompted({n: drop_half(v, method.generator) for n, v in embedded.items()})
+    loss = contrast(*method._views(tokens), 0.07)
+    for name, other in (("audio", "video"), ("video", "audio")):
+        loss = loss + method.moments[name](layered[name].features)
+        student = method.model.fuse({**tokens, name: halves[name].tokens}).logits
+        weight = held[other] / (held[name] + held[other])
+        loss = loss - weight * (target * student.log_softmax(dim=1)).sum(dim=1).mean()
+    for ours, theirs in zip(whole, torch.autograd.grad(loss, parameters), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
+def test_it_comes_nearer_to_the_source_moments():
+    tta, batch = trial("brimpr", lr=1e-2), trial_batches()[1]
+
+    def far():
+        layered = tta.method._prompted(tta.method._embed(batch))
+        return sum(
+            float(tta.method.moments[n](own.features).detach()) for n, own in layered.items()
+        )
+
+    before = far()
+    for _ in range(20):
+        tta(batch)
+    assert far() < 0.95 * before
+
+
+def test_it_asks_for_source_data_when_first_used(batches):
+    tta = dasp.adapt(trial_model(), "brimpr")
+    with tta.frozen():
+        assert tta(batches[0]).logits.shape == (16, 8)
+    with pytest.raises(StateError, match=r"call tta.fit\(\[inputs\]\) with some 32 clean"):
+        tta(batches[0])
+    assert tta.memory.batch_index == 0
+
+
+def test_what_fit_learnt_survives_reset_and_saving(batches, tmp_path):
+    tta = trial("brimpr", lr=1e-2)
+    start = tta.memory.capture()
+    tta(batches[0])
+    tta.reset()
+    now = tta.memory.capture().tensors
+    assert all(torch.equal(value, now[name]) for name, value in start.tensors.items())
+    tta(batches[0])
+    tta.save(tmp_path / "state.safetensors")
+    other = dasp.adapt(trial_model(), "brimpr", lr=1e-2)
+    other.load(tmp_path / "state.safetensors")  # into one that was never fitted
+    assert torch.equal(other(batches[1]).logits, tta(batches[1]).logits)
+    other.reset()  # to what it was before the load: not fitted
+    with pytest.raises(StateError, match="has none"):
+        other(batches[1])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([], "got 0 source samples"),
+        ([{name: torch.zeros(1, 4, 12) for name in ("audio", "video")}], "got 1 source samples"),
+        ([{name: torch.full((3, 4, 12), torch.nan) for name in ("audio", "video")}], "NaN or Inf"),
+        ([{"audio": torch.zeros(3, 4, 12)}], "lack video"),
+        ({"audio": torch.zeros(3, 4, 12)}, "put a single one in a list"),
+    ],
+)
+def test_unusable_source_data_are_refused_and_change_nothing(source, message):
+    tta = trial("brimpr")
+    before = tta.memory.capture().tensors
+    with pytest.raises(InputError, match=message):
+        tta.fit(source)
+    after = tta.memory.capture().tensors
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_a_batch_of_one_teaches_nothing(batches):
+    tta = trial("brimpr")
+    outcome = tta({name: value[:1] for name, value in batches[0].items()})
+    assert not outcome.updated
+    assert outcome.rejected is None
+    assert torch.isfinite(outcome.logits).all()
+    two = tta({name: value[:2] for name, value in batches[0].items()})
+    assert two.updated
+
+
+def test_the_seed_decides_prompts_and_draws(batches):
+    def run(seed):
+        tta = trial("brimpr", seed=seed)
+        return tta.adapters["audio"].values.detach().clone(), tta(batches[0]).loss
+
+    (first, loss), (again, same), (other, different) = run(0), run(0), run(1)
+    assert torch.equal(first, again)
+    assert loss == same
+    assert not torch.equal(first, other)
+    assert loss != different
+    assert first.abs().max() <= 1e-4
+
+
+def test_what_it_cannot_be_built_on(toy3):
+    with pytest.raises(ContractError, match="two modalities"):
+        dasp.adapt(toy3, "brimpr")
+    with pytest.raises(ContractError, match="layers to prompt: 'audio' has 0"):
+        dasp.adapt(Toy(), "brimpr")
+    for wrong in ({"prompts": 0}, {"temperature": 0.0}):
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            dasp.adapt(trial_model(), "brimpr", **wrong)
