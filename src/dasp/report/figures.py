@@ -113,7 +113,7 @@ def diagnosis_figure(run: Run) -> Figure | None:
     strip = (high - low) / 12  # below the curves: a strip a modality, named and true
     plot = stream_plot(run, (low - strip * (2 * len(names) + 0.8), high), 450, left=118)
     score_axis(plot, low)
-    look = {name: Style((10, 2, 3, 8)[place % 4], 1.5) for place, name in enumerate(names)}
+    look = {name: Style((8, 2, 3, 7)[place % 4], 1.5) for place, name in enumerate(names)}
     for name in names:
         shown = [None if value is None else float(value) for value in scores[name]]
         plot.line(centres(length), shown, look[name], name, every=marker_step(length))

@@ -1,7 +1,7 @@
 // What the page of a run draws: accuracy over time and the diagnosis, as SVG.
 "use strict";
 const WIDTH = 960, RIGHT = 16, TOP = 12, BOTTOM = 112, SCORE = 10000;
-const COLOURS = ["c10", "c2", "c3", "c8"], DASHES = ["", "2 2", "9 3 2 3", "8 2 2 2"];
+const COLOURS = ["c8", "c2", "c3", "c7"], DASHES = ["", "2 2", "9 3 2 3", "8 2 2 2"];
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const words = (value) => (typeof value === "string" ? value : JSON.stringify(value));

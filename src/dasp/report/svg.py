@@ -13,19 +13,19 @@ from itertools import groupby
 
 from dasp.report.svg_paths import DASHES, MARKERS, legend_places, short, steps, tip
 
-PALETTE = (  # light, dark; the first ones are those of the known methods, in their order
+PALETTE = (  # light, dark; the first ones are those of the known methods, as in `LOOKS`
     ("#5f6672", "#a3abb8"),
     ("#a87400", "#e6a817"),
     ("#2b87bd", "#6cc0f0"),
     ("#00805d", "#2fc79b"),
     ("#1f4fa3", "#7ea6ff"),
     ("#b0538a", "#e59ac6"),
-    ("#4b7a12", "#a0cf5e"),
     ("#7d5c36", "#c9a57a"),
     ("#6a4aa0", "#b79df0"),
-    ("#0b7285", "#66d9e8"),
     ("#c74a00", "#ff8a3d"),
+    ("#4b7a12", "#a0cf5e"),
     ("#8a1c3b", "#f07a98"),
+    ("#0b7285", "#66d9e8"),
 )
 
 

@@ -10,12 +10,12 @@ DASHES = (
     "9 3 2 3",
     "5 2",
     "3 3",
-    "6 6",
     "12 4",
     "8 2 2 2 2 2",
-    "14 2",
     "",
+    "6 6",
     "1 3",
+    "14 2",
 )
 _ROUND = "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z"
 MARKERS = (  # drawn around a point, about eight wide; whether it is filled
@@ -27,9 +27,9 @@ MARKERS = (  # drawn around a point, about eight wide; whether it is filled
     ("m-3.5-3.5l7 7m-7 0l7-7", False),
     ("m0-4.5v9m-4.5-4.5h9", False),
     (_ROUND, False),
+    ("m0-5.5l1.5 3.7 3.9.2-3 2.5.9 3.7-3.3-2.1-3.3 2.1.9-3.7-3-2.5 3.9-.2z", True),
     ("m-3.2-3.2h6.4v6.4h-6.4z", False),
     ("m-4 0l7-4v8z", True),
-    ("m0-5.5l1.5 3.7 3.9.2-3 2.5.9 3.7-3.3-2.1-3.3 2.1.9-3.7-3-2.5 3.9-.2z", True),
     ("m4 0l-7-4v8z", False),
 )
 
