@@ -79,7 +79,7 @@ def test_a_section_a_plan_with_what_it_found(tmp_path, make, save_results, save_
     assert {"plan-mine", "plan-other"} <= page.names
     contents = text[text.index('<nav class="contents"') : text.index("</nav>")]
     assert "Plan mine" in contents
-    assert "1 runs missing" in contents
+    assert "missing: 1 of 3 runs" in contents
     assert "Best: dasp, " in contents
     assert "What it asks." in text
     assert "<code>dasp bench mine</code>" in text

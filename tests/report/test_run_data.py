@@ -1,9 +1,12 @@
 import json
+import re
+from importlib.resources import files
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.report.folder import read_folder
+from dasp.report.html import SCRIPTS
 from dasp.report.run_data import SCORE, lengths, run_data
 from dasp.report.runs import run_of
 from dasp.report.sections import sections_of
@@ -60,3 +63,19 @@ def test_a_run_is_small(make, sections_from):
     data = run_data(sections_from([result]))
     assert len(result["result"]["batches"]["right"]) == 336
     assert len(json.dumps(data["runs"], separators=(",", ":"))) < 8000
+
+
+def test_the_script_reads_what_is_kept_and_no_more(make, sections_from):
+    result = make()
+    data = run_data(sections_from([result]))
+    run = data["runs"][result["key"]]
+    script = "".join(files("dasp.report").joinpath(name).read_text() for name in SCRIPTS)
+
+    def used(name):
+        return set(re.findall(rf"\b{name}\.(\w+)", script))
+
+    assert used("data") == data.keys()
+    assert used("run") == run.keys()
+    assert used("stream") == data["streams"][0].keys()
+    assert used(r"run\.cost") == run["cost"].keys()
+    assert f"SCORE = {SCORE}" in script

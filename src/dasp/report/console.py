@@ -28,7 +28,7 @@ def print_summary(
         if first is not None:
             console.print(first.caption, style="dim", highlight=False, markup=False)
             console.print(to_rich(first))
-        console.print(escape(shown.finding), highlight=False)
+        console.print(escape(shown.finding or shown.section.plan.about), highlight=False)
         console.print()
         notes += shown.notes
     for note in notes:

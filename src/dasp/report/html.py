@@ -90,7 +90,8 @@ def _contents(sections: Sequence[Shown]) -> str:
     for shown in sections:
         section, words = shown.section, shown.finding or shown.section.plan.about
         link = f'<a href="#{section_id(section)}">{escape(section.plan.title)}</a>'
-        short = f" <small>({section.missing} runs missing)</small>" if section.missing else ""
+        lacks = f" <small>(missing: {section.missing} of {len(section.plan.files)} runs)</small>"
+        short = lacks if section.missing else ""
         entries.append(f"{link}{short}<br>{escape(words)}")
     return f'<nav class="contents" aria-label="Contents">{bullets(entries)}</nav>'
 
