@@ -5,7 +5,7 @@ import pytest
 
 from dasp.bench.material import DataOptions
 from dasp.bench.plan import Entry, Plan
-from dasp.bench.runner import Place
+from dasp.bench.prepare import Place
 
 SMALL = Path(__file__).with_name("small.py")
 

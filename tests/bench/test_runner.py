@@ -150,7 +150,8 @@ import sys
 from pathlib import Path
 from dasp.bench.plan import Plan, Entry
 from dasp.bench.material import DataOptions
-from dasp.bench.runner import Place, run_plan
+from dasp.bench.prepare import Place
+from dasp.bench.runner import run_plan
 plan = Plan(
     data=DataOptions(samples=40), models=(sys.argv[2] + ":build",),
     methods={n: Entry(n, {"lr": 1e-3}) for n in ("source", "tent", "read", "dasp")},

@@ -43,6 +43,20 @@ def diagnosed(draws, domains, each):
     return scores, biased
 
 
+def forgotten(draws, method, domains, seen):
+    """Right counts on clean data, falling the faster the worse the method."""
+    if not seen:
+        return None
+    slope = {"source": 0.0, "dasp": 0.001, "read": 0.004, "tent": 0.01}.get(method, 0.006)
+    found = {"seen": seen}
+    for place, (view, start) in enumerate({"joint": 0.94, "audio": 0.7, "video": 0.8}.items()):
+        noise = draws.normal(0, 0.004 if slope else 0.0, domains + 1)
+        noise[0] = 0.0
+        shares = [start - slope * (1 + place) * i + noise[i] for i in range(domains + 1)]
+        found[view] = [int(min(max(share, 0.0), 1.0) * seen) for share in shares]
+    return found
+
+
 def make_result(
     label="dasp",
     protocol="interleaved",
@@ -54,6 +68,7 @@ def make_result(
     options=None,
     method=None,
     domains=None,
+    clean_after=0,
 ):
     """Return what one result file holds."""
     method = method or label
@@ -106,6 +121,7 @@ def make_result(
             "updates": len(right) if adapts else 0,
             "rejections": 0,
             "skipped": [],
+            "clean_after": forgotten(draws, method, len(domains), clean_after),
         },
         "measured": {
             "seconds": {"load": 1.0, "adapt": 0.02 * len(right) * (3 if adapts else 1)},
@@ -114,6 +130,43 @@ def make_result(
             "finished": f"2026-01-0{1 + seed}T10:00:00+00:00",
             "machine": {"cores": 2, "processor": "x86_64"},
             "versions": {"dasp": "0.1.0", "torch": "2.13.0"},
+        },
+    }
+
+
+def made_efficiency(
+    label="dasp", model="sounding_shapes_0", slower=2.0, mib=40.0, trainable=20480, **changes
+):
+    """Return what one efficiency file holds: five rounds of 1,344 samples."""
+    draws = numpy_generator(0, "efficiency", label, model)
+    source = [{"load": 0.2, "adapt": s, "processor": 2 * s} for s in draws.uniform(2.0, 2.2, 5)]
+    noise = draws.uniform(0.98, 1.02, 5)
+    rounds = [
+        {name: value * (1 if name == "load" else slower * n) for name, value in base.items()}
+        for n, base in zip(noise, source, strict=True)
+    ]
+    encoded = {"call": "encode", "gradient": False, "forward": 1344, "backward": 0}
+    joint = {"call": "fuse", "gradient": label != "source", "forward": 1344}
+    passes = [{**encoded, "modalities": [name]} for name in ("audio", "video")]
+    passes.append({**joint, "modalities": ["audio", "video"], "backward": 672 * joint["gradient"]})
+    cell = make_result(label, model=model)["cell"] | {"rounds": 5, "threads": 2} | changes
+    return {
+        "format": "dasp-efficiency-1",
+        "key": format(int(draws.integers(2**62)), "016x"),
+        "cell": cell,
+        "result": {
+            "samples": 1344,
+            "batches": 21,
+            "passes": passes,
+            "trainable": trainable if label != "source" else 0,
+            "total": 400_000,
+        },
+        "measured": {
+            "rounds": rounds,
+            "source": source,
+            "memory": {"before_mib": 400.0, "peak_mib": 400.0 + mib, "over_mib": mib},
+            "loading": "raw inputs, read from the feature store",
+            "finished": "2026-01-01T10:00:00+00:00",
         },
     }
 
@@ -178,6 +231,11 @@ def show_from(sections_from):
 @pytest.fixture
 def make():
     return make_result
+
+
+@pytest.fixture
+def make_efficiency():
+    return made_efficiency
 
 
 @pytest.fixture

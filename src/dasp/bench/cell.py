@@ -97,7 +97,7 @@ def run_cell(
         if visit.reset:
             tta.reset()
         count.enter(visit)
-        stream = _batches(features, visit, cell, encoded=not method.tunes_encoder)
+        stream = batches(features, visit, cell, encoded=not method.tunes_encoder)
         while True:
             asked = time.perf_counter()
             rows, batch = next(stream, (None, None))
@@ -128,7 +128,7 @@ def batches_of(cell: Cell, samples: int) -> int:
     )
 
 
-def _batches(
+def batches(
     features: Features, visit: Visit, cell: Cell, encoded: bool
 ) -> Iterator[tuple[NDArray[np.int64], Batch]]:
     """Give a domain's batches, with their rows, in the order that (seed, domain) decides."""
@@ -170,6 +170,13 @@ def _measured(seconds: dict[str, float], samples: int) -> dict[str, Any]:
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "peak_mib": round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1),
         "samples_per_second": round(samples / max(seconds["adapt"], 1e-9), 1),
+        **provenance(),
+    }
+
+
+def provenance() -> dict[str, Any]:
+    """Return when, where and with which versions a file was made."""
+    return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
         "versions": {

@@ -3,8 +3,11 @@
 import json
 from pathlib import Path
 
+from dasp.bench.efficiency import efficiency_files, run_efficiency
+from dasp.bench.indicators import indicator_files, run_indicators
 from dasp.bench.plan import Plan
-from dasp.bench.runner import Place, run_plan
+from dasp.bench.prepare import Place
+from dasp.bench.runner import run_plan
 from dasp.core.files import atomic_path
 
 RECORD = "dasp-plan-1"
@@ -12,12 +15,17 @@ RECORD = "dasp-plan-1"
 
 def files_of(plan: Plan) -> list[str]:
     """Return the names of the result files that a plan makes, before any is made."""
+    if plan.kind == "indicators":
+        return indicator_files(plan)
+    if plan.kind == "efficiency":
+        return efficiency_files(plan)
     return [cell.filename for cell in plan.cells()]
 
 
 def run_any(plan: Plan, place: Place, show: bool = True) -> list[Path]:
     """Run what a plan still lacks; return all its result files."""
-    return run_plan(plan, place, show)
+    runners = {"indicators": run_indicators, "efficiency": run_efficiency}
+    return runners.get(plan.kind, run_plan)(plan, place, show)
 
 
 def write_record(folder: Path, place: int, name: str, plan: Plan, command: str) -> Path:

@@ -2,15 +2,29 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import Field, asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from dasp.bench.store import digest
 from dasp.core.errors import DataError
 from dasp.core.files import atomic_path
 
 FORMAT = "dasp-result-2"
+
+
+class Settings(Protocol):
+    """What a file of results was made with: a dataclass of plain data, all of it in the key."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def key(self) -> str:
+        """Return the hash of all settings."""
+
+    @property
+    def filename(self) -> str:
+        """Return the name of the file."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +62,16 @@ class Cell:
 
 
 def write_result(
-    folder: Path, cell: Cell, result: dict[str, Any], measured: dict[str, Any]
+    folder: Path,
+    cell: Settings,
+    result: dict[str, Any],
+    measured: dict[str, Any],
+    format_name: str = FORMAT,
 ) -> Path:
     """Write one result, whole or not at all."""
     path = folder / cell.filename
     content = {
-        "format": FORMAT,
+        "format": format_name,
         "key": cell.key,
         "cell": asdict(cell),
         "result": result,
@@ -64,21 +82,21 @@ def write_result(
     return path
 
 
-def read_result(path: Path) -> dict[str, Any]:
+def read_result(path: Path, format_name: str = FORMAT) -> dict[str, Any]:
     """Read one result file; a damaged one is an error that names it."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is no result file: {error}. Remove it and run again.") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") != format_name:
         raise DataError(f"{path} is no result file of this version: remove it and run again.")
     return content
 
 
-def is_done(folder: Path, cell: Cell) -> bool:
+def is_done(folder: Path, cell: Settings, format_name: str = FORMAT) -> bool:
     """Tell whether a cell's result is there, whole."""
     path = folder / cell.filename
-    return path.exists() and read_result(path)["key"] == cell.key
+    return path.exists() and read_result(path, format_name)["key"] == cell.key
 
 
 def _dump(content: Any, depth: int = 0) -> str:

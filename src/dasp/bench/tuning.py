@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from dasp.bench.plan import Entry, Plan
+from dasp.bench.prepare import Place
 from dasp.bench.results import read_result
-from dasp.bench.runner import Place, run_plan
+from dasp.bench.runner import run_plan
 
 LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 # EATA's published similarity of .05 keeps few samples when there are few classes.

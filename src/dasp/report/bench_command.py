@@ -11,13 +11,13 @@ import tyro
 from rich.console import Console
 
 from dasp.bench.estimate import estimate_seconds
-from dasp.bench.kinds import run_any, write_record
+from dasp.bench.kinds import files_of, run_any, write_record
 from dasp.bench.material import DataOptions
 from dasp.bench.plan import Plan, with_methods, with_settings
 from dasp.bench.plan_files import load_plan, load_plans
+from dasp.bench.prepare import Place
 from dasp.bench.references import model_name
 from dasp.bench.results import is_done
-from dasp.bench.runner import Place
 from dasp.bench.tuning import tune as tune_plan
 from dasp.core.errors import OptionError
 from dasp.data.parallel import cores
@@ -195,6 +195,11 @@ def tune(
 
 def _announce(plan: Plan, place: Place, console: Console) -> None:
     """Say what will be run and roughly how long it will take."""
+    if plan.kind != "streams":
+        names = files_of(plan)
+        done = sum((place.results / name).exists() for name in names)
+        console.print(f"{len(names)} files of {plan.kind}; {done} done already.", highlight=False)
+        return
     cells = plan.cells()
     if not cells:
         raise OptionError("nothing to run: the plan has no method, model, protocol or severity.")

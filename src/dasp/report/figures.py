@@ -51,6 +51,12 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
     }
 
 
+def modality_styles(names: Sequence[str]) -> dict[str, Style]:
+    """Return the style of each modality, the same in every figure."""
+    places = (8, 2, 3, 7)
+    return {name: Style(places[n % len(places)], 1.5) for n, name in enumerate(sorted(names))}
+
+
 def accuracy_figure(group: Group, protocol: str) -> Figure:
     """Accuracy over time through the stream, all methods."""
     labels, first = present(group, protocol)
@@ -113,7 +119,7 @@ def diagnosis_figure(run: Run) -> Figure | None:
     strip = (high - low) / 12  # below the curves: a strip a modality, named and true
     plot = stream_plot(run, (low - strip * (2 * len(names) + 0.8), high), 450, left=118)
     score_axis(plot, low)
-    look = {name: Style((8, 2, 3, 7)[place % 4], 1.5) for place, name in enumerate(names)}
+    look = modality_styles(names)
     for name in names:
         shown = [None if value is None else float(value) for value in scores[name]]
         plot.line(centres(length), shown, look[name], name, every=marker_step(length))

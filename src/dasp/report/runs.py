@@ -50,6 +50,19 @@ class Batches:
     biased: Sequence[Sequence[str] | None] | None
 
 
+@dataclass(frozen=True)
+class CleanAfter:
+    """Samples of clean data that were right: before the first domain, then after each."""
+
+    seen: int
+    right: Mapping[str, Sequence[int]]  # "joint", and each modality alone
+
+    def lost(self, view: str) -> list[float]:
+        """Return the accuracy at the start minus that at each place, in points."""
+        counts = self.right[view]
+        return [100 * (counts[0] - count) / self.seen for count in counts]
+
+
 Part = TypeVar("Part", DomainCount, Batches)
 
 
@@ -77,6 +90,7 @@ class Run:
     rejections: int
     skipped: Sequence[Any]
     measured: Mapping[str, Any]
+    clean_after: CleanAfter | None = None  # None where it was not judged
 
     @property
     def accuracy(self) -> float:
@@ -126,6 +140,7 @@ def run_of(result: Result) -> Run:
             rejections=int(counts["rejections"]),
             skipped=tuple(counts["skipped"]),
             measured=dict(result["measured"]),
+            clean_after=_clean_after(counts.get("clean_after")),
         )
         _check(run, float(counts["accuracy"]))
     except InputError:
@@ -141,6 +156,13 @@ def _pick(kind: type[Part], values: Mapping[str, Any]) -> Part:
     """Make a `kind` from its own fields; newer files may hold more."""
     needed = (f.name for f in fields(kind) if f.name in values or f.default is MISSING)
     return kind(**{name: values[name] for name in needed})
+
+
+def _clean_after(values: Mapping[str, Any] | None) -> CleanAfter | None:
+    if values is None:
+        return None
+    right = {name: tuple(counts) for name, counts in values.items() if name != "seen"}
+    return CleanAfter(int(values["seen"]), right)
 
 
 def _check(run: Run, accuracy: float) -> None:
@@ -159,9 +181,17 @@ def _check(run: Run, accuracy: float) -> None:
         and sum(batches.seen) == sum(domain.seen for domain in run.domains) == run.seen
         and all(len(entries) == length for entries in lists)
         and all(end <= length for end in ends)
+        and (run.clean_after is None or _sound(run.clean_after, len(run.domains)))
     )
     if not sound:
         raise InputError("its counts contradict each other; run this cell again.")
     for domain in run.domains:
         if domain.hits is not None:
             unpack_hits(domain.hits, domain.seen, domain.right)
+
+
+def _sound(clean: CleanAfter, domains: int) -> bool:
+    return all(
+        len(counts) == domains + 1 and all(0 <= count <= clean.seen for count in counts)
+        for counts in clean.right.values()
+    )
