@@ -171,6 +171,44 @@ def made_efficiency(
     }
 
 
+def made_indicators(model="a", named=3):
+    """Return what one indicators file holds; `named` of four batches are named rightly."""
+    keys = ("entropy", "confidence", "released", "paper")
+
+    def sight(level, hits):
+        means = {key: {"mean": level, "std": 0.01} for key in keys}
+        return {"right": 50, **means, "named": dict.fromkeys(keys, hits)}
+
+    def domain(name, family, audio, video):
+        sights = {"audio": sight(audio, named), "video": sight(video, named)}
+        counts = {"seen": 100, "joint": 95, "batches": 4}
+        return {"name": name, "family": family, **counts, "modalities": sights}
+
+    floor = {key: {"mean": 0.1, "std": 0.0} for key in ("released", "paper")}
+    return {
+        "format": "dasp-indicators-1",
+        "key": model,
+        "cell": {
+            "data": {"name": "sounding_shapes", "samples": 100},
+            "model": {"name": model, "digest": model},
+            "severity": 5,
+            "batch_size": 64,
+            "seed": 0,
+            "corruptions": [],
+        },
+        "result": {
+            "modalities": ["audio", "video"],
+            "noise_floor": floor,
+            "domains": [
+                domain("clean", None, 0.2, 0.3),
+                domain("audio/rain/5", "weather", 0.5, 0.3),
+                domain("video/fog/5", "weather", 0.2, 0.6),
+            ],
+        },
+        "measured": {},
+    }
+
+
 def make_grid(labels, protocols, models, **settings):
     return [
         make_result(label, protocol, model, **settings)
@@ -231,6 +269,11 @@ def show_from(sections_from):
 @pytest.fixture
 def make():
     return make_result
+
+
+@pytest.fixture
+def make_indicators():
+    return made_indicators
 
 
 @pytest.fixture

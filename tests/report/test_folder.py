@@ -31,10 +31,11 @@ def test_results_of_the_first_format_are_still_read(tmp_path, make, save_results
     assert len(read_folder(tmp_path).runs) == 1
 
 
-def test_plans_and_other_kinds(tmp_path, make, save_results, save_plan):
-    save_results([make()], tmp_path / "deep")
-    (tmp_path / "deep" / "i.json").write_text('{"format": "dasp-indicators-1"}')
-    (tmp_path / "deep" / "e.json").write_text('{"format": "dasp-efficiency-1"}')
+def test_plans_and_other_kinds(tmp_path, make_indicators, make_efficiency, save_plan):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "i.json").write_text(json.dumps(make_indicators()))
+    (tmp_path / "deep" / "e.json").write_text(json.dumps(make_efficiency()))
+    (tmp_path / "deep" / "x.json").write_text('{"format": "dasp-efficiency-1"}')
     save_plan(tmp_path / "deep", "mine", ["i.json", "gone.json"], place=2)
     save_plan(tmp_path / "deep", "first", ["e.json"], place=1)
     folder = read_folder(tmp_path)
@@ -42,6 +43,7 @@ def test_plans_and_other_kinds(tmp_path, make, save_results, save_plan):
     assert list(folder.efficiencies) == ["deep/e.json"]
     assert [plan.name for plan in folder.plans] == ["first", "mine"]
     assert folder.plans[1].files == ("deep/i.json", "deep/gone.json")
+    assert [warning.split(" ")[0] for warning in folder.warnings] == ["deep/x.json"]
 
 
 def test_a_plan_run_alone_and_in_a_list_stands_once(tmp_path, make, save_results, save_plan):

@@ -1,3 +1,5 @@
+import json
+
 from dasp.report.folder import read_folder
 from dasp.report.groups import group_results
 from dasp.report.sections import sections_of, setting_names
@@ -37,9 +39,9 @@ def test_names_of_sections_are_distinct(tmp_path, make, save_results, save_plan)
     assert names == ["other", "other-2", "other-3"]
 
 
-def test_other_kinds_are_asked_for(tmp_path, save_plan):
-    (tmp_path / "i.json").write_text('{"format": "dasp-indicators-1"}')
-    (tmp_path / "e.json").write_text('{"format": "dasp-efficiency-1"}')
+def test_other_kinds_are_asked_for(tmp_path, make_indicators, make_efficiency, save_plan):
+    (tmp_path / "i.json").write_text(json.dumps(make_indicators()))
+    (tmp_path / "e.json").write_text(json.dumps(make_efficiency()))
     save_plan(tmp_path, "mine", ["i.json"], kind="indicators", show=[])
     mine, other = sections_of(read_folder(tmp_path))
     assert mine.asked == ["indicators"]

@@ -1,7 +1,5 @@
 """What a section shows of one group: the comparison of its methods, in parts."""
 
-from collections.abc import Iterable
-
 from dasp.report.cost import cost_table
 from dasp.report.dot_plots import corruption_figure, corruption_gain_figure
 from dasp.report.figures import Figure, accuracy_figure, diagnosis_figure, gain_figure
@@ -9,7 +7,7 @@ from dasp.report.grid import Cell, Column, Quantity, Table
 from dasp.report.groups import Group, text
 from dasp.report.overview import overview_figure
 from dasp.report.paired_tables import paired_figure, paired_table, rival_table
-from dasp.report.parts import Item, Part
+from dasp.report.parts import Part, known
 from dasp.report.published import claims_table, published_domains_table, published_table
 from dasp.report.tables import corruption_table, diagnosis_table, main_table, pretty
 
@@ -35,8 +33,8 @@ def comparison(group: Group) -> list[Part]:
     more = [kind(group, name) for name in others for kind in kinds]
     by_domain = [corruption_table(group, protocol) for protocol in group.protocols]
     return [
-        Part("Comparison", _known(first)),
-        Part("Figures of the other protocols", _known(more), folded=True),
+        Part("Comparison", known(first)),
+        Part("Figures of the other protocols", known(more), folded=True),
         Part("Accuracy by domain, as tables", by_domain, folded=True),
     ]
 
@@ -44,7 +42,7 @@ def comparison(group: Group) -> list[Part]:
 def same_samples(group: Group) -> list[Part]:
     """Return the comparison sample by sample: over Source, and over the best rival."""
     items = [paired_table(group), rival_table(group), paired_figure(group, _telling(group))]
-    return [Part("On the same samples", _known(items))]
+    return [Part("On the same samples", known(items))]
 
 
 def beside_published(group: Group) -> list[Part]:
@@ -52,8 +50,8 @@ def beside_published(group: Group) -> list[Part]:
     tables = [published_table(group, protocol) for protocol in group.protocols]
     by_domain = [published_domains_table(group, protocol) for protocol in group.protocols]
     return [
-        Part("Beside published figures", _known([*tables, claims_table(group)])),
-        Part("Beside published figures, by domain", _known(by_domain), folded=True),
+        Part("Beside published figures", known([*tables, claims_table(group)])),
+        Part("Beside published figures, by domain", known(by_domain), folded=True),
     ]
 
 
@@ -114,8 +112,3 @@ def _first_diagnosis(group: Group, protocol: str) -> Figure | None:
     runs = [run for label in group.labels for run in group.of(label, protocol)[:1]]
     runs.sort(key=lambda run: (run.label != "dasp", run.method != "dasp"))
     return next((figure for figure in map(diagnosis_figure, runs) if figure is not None), None)
-
-
-def _known(items: Iterable[Item | None]) -> list[Item]:
-    """Leave out what there is nothing to draw of."""
-    return [item for item in items if item is not None and (isinstance(item, Figure) or item.rows)]

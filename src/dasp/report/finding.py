@@ -1,9 +1,14 @@
 """What a section found, in one line."""
 
 from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
 
+from dasp.report.efficiencies import Efficiency
 from dasp.report.grid import Quantity
-from dasp.report.groups import Group, mean_std
+from dasp.report.groups import SOURCE, Group, mean_std
+from dasp.report.indicator_tables import TITLES, naming_share
+from dasp.report.indicators import Indicators, damageable, usual
 from dasp.report.sections import Section
 from dasp.report.tables import accuracies, paired_gains, pretty
 
@@ -11,10 +16,10 @@ from dasp.report.tables import accuracies, paired_gains, pretty
 def finding(section: Section) -> str:
     """Return the best method and its gain over Source; of several settings, how often it is best.
 
-    Empty where no streams were run.
+    Of other kinds of measurement, the numbers that they are made for.
     """
     if not section.groups:
-        return ""
+        return _naming(section.indicators) + _cost(section.efficiencies)
     if len(section.groups) == 1:
         return _sentence(section.groups[0])
     wins = Counter(label for group in section.groups for label in _ranked(group)[0][1])
@@ -61,3 +66,27 @@ def _ranked(group: Group) -> list[tuple[float, list[str]]]:
         if mean is not None and len(values) == fullest:
             ranked.setdefault(round(mean, 1), []).append(label)
     return sorted(ranked.items(), reverse=True)
+
+
+def _naming(found: Sequence[Indicators]) -> str:
+    """Say how often each indicator names the damaged modality, the best one first."""
+    if not found:
+        return ""
+    views = usual(found)
+    shares = {
+        title: fmean(naming_share(views, damageable(views), key)) for key, title in TITLES.items()
+    }
+    ranked = sorted(shares, key=lambda title: -shares[title])
+    words = [f"{shares[title]:.0f} % of domains by {title}" for title in ranked]
+    return f"Damage is named rightly in {', '.join(words)}."
+
+
+def _cost(found: Sequence[Efficiency]) -> str:
+    """Say how long each method takes beside Source, the fastest first."""
+    ratios: dict[str, list[float]] = {}
+    for entry in found:
+        if entry.cell["method"] != SOURCE:
+            ratios.setdefault(entry.label, []).extend(entry.ratios())
+    ranked = sorted(ratios, key=lambda label: fmean(ratios[label]))
+    words = [f"{label} {fmean(ratios[label]):.1f} ×" for label in ranked]
+    return f"Time beside Source: {', '.join(words)}." if words else ""

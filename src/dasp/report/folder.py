@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dasp.bench.efficiency import FORMAT as EFFICIENCY
+from dasp.bench.indicators import FORMAT as INDICATORS
 from dasp.bench.kinds import RECORD
 from dasp.core.errors import InputError
-from dasp.report.runs import FORMATS, Result, Run, run_of
-
-INDICATORS = "dasp-indicators-1"
-EFFICIENCY = "dasp-efficiency-1"
+from dasp.report.efficiencies import Efficiency, efficiency_of
+from dasp.report.indicators import Indicators, indicators_of
+from dasp.report.runs import FORMATS, Run, run_of
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Folder:
     """Everything readable in a folder, by file name; `warnings` name what was left out."""
 
     runs: dict[str, Run] = field(default_factory=dict)
-    indicators: dict[str, Result] = field(default_factory=dict)
-    efficiencies: dict[str, Result] = field(default_factory=dict)
+    indicators: dict[str, Indicators] = field(default_factory=dict)
+    efficiencies: dict[str, Efficiency] = field(default_factory=dict)
     plans: list[PlanRecord] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -71,9 +72,9 @@ def _add(found: Folder, name: str, content: Any) -> None:
     if kind in FORMATS:
         found.runs[name] = run_of(content)
     elif kind == INDICATORS:
-        found.indicators[name] = content
+        found.indicators[name] = indicators_of(content)
     elif kind == EFFICIENCY:
-        found.efficiencies[name] = content
+        found.efficiencies[name] = efficiency_of(content)
     elif kind == RECORD:
         plan = _plan_of(content, PurePosixPath(name).parent.parent)
         if (plan.name, plan.files) not in [(other.name, other.files) for other in found.plans]:

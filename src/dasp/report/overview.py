@@ -95,6 +95,6 @@ def _row(
     strokes = [panel.at(gain, y)[0] for gain in gains if gain == inside(gain)]
     path = "".join(f"M{short(x)} {short(height - 5)}v10" for x in strokes)
     line = f"M{short(start)} {short(height)}H{short(end)}"
-    panel.parts.append(f'<path class="{style.name}" opacity=".55" d="{path}"/>')
-    panel.parts.append(f'<path class="{style.name}" stroke-width="2" d="{line}"/>')
+    panel.parts.append(f'<path class="{style.name} line" opacity=".55" d="{path}"/>')
+    panel.parts.append(f'<path class="{style.name} line" stroke-width="2" d="{line}"/>')
     panel.dot(inside(middle), y, style, f"{label}: {mean.text}")

@@ -1,7 +1,7 @@
 """Parts of a section: tables and figures under one heading."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dasp.report.figures import Figure
@@ -37,3 +37,8 @@ def slug(words: str) -> str:
     'paper-ablation-batch-64'
     """
     return re.sub(r"[^a-z0-9._]+", "-", words.lower()).strip("-.")
+
+
+def known(items: Iterable[Item | None]) -> list[Item]:
+    """Leave out what there is nothing to draw of."""
+    return [item for item in items if item is not None and (isinstance(item, Figure) or item.rows)]

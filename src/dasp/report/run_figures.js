@@ -61,7 +61,7 @@ function frame(stream, bottom, low, high, height, left, axis) {
       return step;
     });
     parts.push(
-      `<path class="${colour}" stroke-width="${width}" stroke-dasharray="${dash || "none"}" ` +
+      `<path class="${colour} line" stroke-width="${width}" stroke-dasharray="${dash || "none"}" ` +
         `d="${path.join("")}"><title>${safe(name)}</title></path>`,
     );
   };
@@ -134,7 +134,7 @@ function diagnosisFigure(run, stream) {
   if (limit) entries.push([`threshold: lowest score + ${run.options.delta}`, "c0", ""]);
   entries.forEach(([name, colour, dash], n) => {
     plot.parts.push(
-      `<path class="${colour}" stroke-width="1.6" stroke-dasharray="${dash || "none"}" ` +
+      `<path class="${colour} line" stroke-width="1.6" stroke-dasharray="${dash || "none"}" ` +
         `d="M${130 + 130 * n} 464h34"/>`,
     );
     plot.text(170 + 130 * n, 468, name, "start");

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from dasp.report.efficiencies import Efficiency
 from dasp.report.folder import Folder, PlanRecord
 from dasp.report.groups import Group, group_runs, text
+from dasp.report.indicators import Indicators
 from dasp.report.parts import slug
-from dasp.report.runs import Result, Run
+from dasp.report.runs import Run
 
 STREAMS = "streams"
 
@@ -19,8 +21,9 @@ class Section:
     name: str
     plan: PlanRecord
     groups: Sequence[Group]
-    indicators: Sequence[Result]
-    efficiencies: Sequence[Result]
+    indicators: Sequence[Indicators]
+    efficiencies: Sequence[Efficiency]
+    beside: Sequence[Run]  # all runs of the folder, for the accuracy of what is measured here
     missing: int  # files of the plan that are not there, or damaged
 
     @property
@@ -31,7 +34,8 @@ class Section:
     @property
     def asked(self) -> list[str]:
         """Return the names of what is to be shown."""
-        return [*self.plan.show, *([self.plan.kind] if self.plan.kind != STREAMS else [])]
+        kind = [self.plan.kind] if self.plan.kind != STREAMS else []
+        return list(dict.fromkeys([*self.plan.show, *kind]))
 
 
 def sections_of(folder: Folder) -> list[Section]:
@@ -49,6 +53,7 @@ def sections_of(folder: Folder) -> list[Section]:
                 group_runs(folder.runs[f] for f in plan.files if f in folder.runs),
                 [folder.indicators[f] for f in plan.files if f in folder.indicators],
                 [folder.efficiencies[f] for f in plan.files if f in folder.efficiencies],
+                beside=list(folder.runs.values()),
                 missing=len(set(plan.files) - folder.files),
             )
         )

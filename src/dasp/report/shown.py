@@ -19,6 +19,7 @@ from dasp.report.groups import Group
 from dasp.report.paired import paired_note
 from dasp.report.parts import Part
 from dasp.report.sections import Section, setting_names
+from dasp.report.studies import batch_size, efficiency, forgetting, indicators, sensitivity
 
 Show = Callable[[Section], list[Part]]
 
@@ -37,6 +38,11 @@ def by_group(draw: Callable[[Group], Sequence[Part]]) -> Show:
 SHOWN: dict[str, tuple[Show, ...]] = {
     "comparison": (by_group(comparison), by_group(same_samples)),
     "published": (by_group(beside_published),),
+    "forgetting": (by_group(forgetting),),
+    "sensitivity": (by_group(sensitivity),),
+    "batch_size": (batch_size,),
+    "indicators": (indicators,),
+    "efficiency": (efficiency,),
 }
 ALWAYS: tuple[Show, ...] = (by_group(given), by_group(single_runs))
 

@@ -31,11 +31,11 @@ def standalone(drawing: str) -> str:
 _FIGURES = """\
 svg{color:var(--ink);font:12px system-ui,sans-serif}
 svg text{fill:currentColor}
-svg path{stroke:currentColor;fill:none}
-svg .dot{fill:currentColor;stroke-width:1.4}
-svg .ring{stroke-width:1.4}
-svg .grid{opacity:.16}
-svg .axis{opacity:.6}
+svg .line{stroke:currentColor;fill:none}
+svg .dot{stroke:currentColor;fill:currentColor;stroke-width:1.4}
+svg .ring{stroke:currentColor;fill:none;stroke-width:1.4}
+svg .grid{stroke:currentColor;opacity:.16}
+svg .axis{stroke:currentColor;opacity:.6}
 """
 
 _RULES = """\
