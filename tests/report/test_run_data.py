@@ -22,7 +22,7 @@ def test_lengths_hold_every_flag(flags):
 
 
 def test_the_numbers_of_a_run_survive(make, sections_from):
-    result = make()
+    result = make(clean_after=200)
     batches = result["result"]["batches"]
     batches["rejected"][3], batches["scores"]["audio"][0] = "NaN in audio", None
     data = run_data(sections_from([result]))
@@ -36,6 +36,7 @@ def test_the_numbers_of_a_run_survive(make, sections_from):
     assert [n for n, flag in enumerate(named) if flag] == [
         n for n, names in enumerate(run.batches.biased) if "video" in names
     ]
+    assert kept["clean"]["joint"] == run.clean_after.right["joint"]
     stream = data["streams"][kept["stream"]]
     assert stream["seen"] == run.batches.seen
     assert [d[0] for d in stream["domains"]] == [d.name for d in run.domains]

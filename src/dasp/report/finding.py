@@ -73,12 +73,11 @@ def _naming(found: Sequence[Indicators]) -> str:
     if not found:
         return ""
     views = usual(found)
-    shares = {
-        title: fmean(naming_share(views, damageable(views), key)) for key, title in TITLES.items()
-    }
+    each = {title: naming_share(views, damageable(views), key) for key, title in TITLES.items()}
+    shares = {title: fmean(found) for title, found in each.items() if found}
     ranked = sorted(shares, key=lambda title: -shares[title])
     words = [f"{shares[title]:.0f} % of domains by {title}" for title in ranked]
-    return f"Damage is named rightly in {', '.join(words)}."
+    return f"Damage is named rightly in {', '.join(words)}." if words else ""
 
 
 def _cost(found: Sequence[Efficiency]) -> str:

@@ -91,6 +91,7 @@ def _one(run: Run, streams: Shared, settings: Shared) -> dict[str, Any]:
         "rejected": [(n, reason) for n, reason in enumerate(batches.rejected) if reason],
         "scores": _scores(batches.scores or {}),
         "named": _named(run),
+        "clean": run.clean_after and {"seen": run.clean_after.seen, **run.clean_after.right},
         "skipped": list(run.skipped),
         "cost": {name: run.measured[name] for name in cost if name in run.measured},
     }

@@ -21,7 +21,9 @@ function table(head, rows, caption) {
 function domainTable(run, stream) {
   const length = stream.seen.length, updated = unpack(run.updated, length);
   const named = Object.entries(run.named).map(([name, n]) => [name, unpack(n, length)]);
-  const rows = stream.domains.map(([name, , damaged, first, batches]) => {
+  const { seen: judged, ...clean } = run.clean ?? {};
+  const views = Object.keys(clean);
+  const rows = stream.domains.map(([name, , damaged, first, batches], place) => {
     const here = (values) => values.slice(first, first + batches);
     const flags = Array.from({ length: batches }, (_, n) =>
       named.filter(([, each]) => each[first + n]).map(([modality]) => modality),
@@ -33,10 +35,16 @@ function domainTable(run, stream) {
       String(here(updated).filter(Boolean).length),
       ...(named.length ? [String(flags.filter((e) => e.length).length), String(hits)] : []),
       String(batches),
+      ...views.map((view) => per(clean[view][place + 1], judged)),
     ];
   });
   const diagnosis = named.length ? ["something named", "rightly named"] : [];
-  const head = ["domain", "accuracy, %", "updates", ...diagnosis, "batches"];
+  const after = views.map((view) => `clean after it, ${view}, %`);
+  const head = ["domain", "accuracy, %", "updates", ...diagnosis, "batches", ...after];
+  if (views.length) {
+    const blank = Array(head.length - views.length - 1).fill("–");
+    rows.unshift(["before", ...blank, ...views.map((view) => per(clean[view][0], judged))]);
+  }
   return table(head, rows, "Domain by domain, counts of batches");
 }
 
