@@ -11,6 +11,7 @@ WIDTH = 820  # narrower than the stream figures: words stay legible on a phone
 ROW = 22
 GAP = 30
 TITLE = 26
+TICK = 34  # room that the number at a tick needs
 SHADE = "fill:currentColor;opacity:.13"
 
 
@@ -102,7 +103,7 @@ def _range(panel: Panel) -> tuple[float, float]:
 def _frame_x(plot: Plot, title: str) -> None:
     """Draw a panel's title above it, and ticks below."""
     plot.text((plot.left + plot.width - plot.right) / 2, plot.top - 10, title)
-    for value in ticks(*plot.x, about=5):
+    for value in ticks(*plot.x, about=(plot.width - plot.left - plot.right) // TICK):
         x, y = plot.at(value, plot.y[0])
         plot.text(x, y + 16, f"{value:g}")
         plot.rule((value, value), plot.y)
