@@ -18,8 +18,12 @@ from dasp.bench.indicator_measure import (
     whole_batches,
 )
 from dasp.bench.indicators import FORMAT, domains_of, items_of, run_indicators
+from dasp.bench.kinds import files_of, run_any
+from dasp.bench.plan import Entry
+from dasp.bench.plan_files import load_plan
 from dasp.bench.references import find_model
 from dasp.bench.results import read_result
+from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError, OptionError
 from dasp.core.seeding import numpy_generator
 from dasp.methods.redundancy import paper_redundancy, released_redundancy
@@ -80,6 +84,29 @@ def test_the_figures_are_those_of_the_model(views, place):
         assert sight["released"]["std"] == pytest.approx(np.std(scores, ddof=1), abs=1e-5)
         paper = [float(paper_redundancy(found.embedding[r])) for r in rows]
         assert sight["paper"]["mean"] == pytest.approx(np.mean(paper), abs=1e-5)
+
+
+@pytest.mark.parametrize("form", ["released", "paper"])
+def test_redundancy_is_what_dasp_sees(views, place, form):
+    sight = replace(views, severities=(5,), batch_sizes=(8,))
+    (result,) = contents(run_indicators(sight, place, show=False)).values()
+    rows = {"dasp": Entry("dasp", {"variant": form})}
+    run = replace(sight, methods=rows, protocols=("per_domain/video",), corruptions=("contrast",))
+    (path,) = run_plan(run, place, show=False)
+    scores = read_result(path)["result"]["batches"]["scores"]
+    for name, sight in result["domains"][2]["modalities"].items():
+        assert sight[form]["mean"] == pytest.approx(np.mean(scores[name][:2]), abs=1e-5)
+
+
+def test_a_plan_of_this_kind_is_run_and_recorded(views, place):
+    plan = replace(views, kind="indicators", severities=(5,))
+    assert [path.name for path in run_any(plan, place, show=False)] == files_of(plan)
+
+
+def test_the_plans_of_the_package():
+    assert len(files_of(load_plan("paper/indicators"))) == 3 * 5
+    assert len(files_of(load_plan("paper/indicators_batch"))) == 3 * 6
+    assert len(files_of(load_plan("paper/indicators_sound"))) == 3
 
 
 def test_what_is_done_is_not_done_again(views, place):

@@ -76,6 +76,38 @@ def test_passes_of_each_method(method, options, expected):
     assert passes(dasp.adapt(Toy(), method, **options), inputs()) == expected
 
 
+AFTER = encoded(False) | fused(gradient=False, backward=0)
+ALL_KEPT = {"share": 0.0, "alone_floor": 0.0, "stream_length": 4}
+
+
+def own_norms(gradient, backward):
+    return {("fuse_own_norm", name, gradient): (16, backward) for name in BOTH}
+
+
+def test_passes_of_sumi_change_half_way():
+    tta = dasp.adapt(Toy(), "sumi", **ALL_KEPT)
+    tuned = encoded(True, 16, 16) | fused()
+    for place in range(4):
+        early = place < 2
+        alone = own_norms(early, 16 * early)
+        assert passes(tta, inputs(seed=place)) == tuned | alone | AFTER
+
+
+def test_a_sumi_step_that_keeps_nothing_goes_no_further():
+    tta = dasp.adapt(Toy(), "sumi", **ALL_KEPT | {"alone_floor": 99.0})
+    expected = encoded(True, 16, 0) | fused(backward=0) | own_norms(True, 0)
+    assert passes(tta, inputs()) == expected
+
+
+def test_passes_of_brimpr():
+    tta = dasp.adapt(Toy(depth=2), "brimpr")
+    tta.fit([inputs(8, seed=1)])
+    prompted = {("encode_prompted", name, True): (32, 32) for name in BOTH}  # whole, and halved
+    joint = fused(gradient=False, backward=0) | fused(forward=32, backward=32)
+    alone = fused(modalities="audio") | fused(modalities="video") | own_norms(True, 16)
+    assert passes(tta, inputs()) == prompted | joint | alone
+
+
 ALONE = encoded(False) | {
     key: value
     for name in BOTH

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from dasp.core.seeding import numpy_generator
+from dasp.report.folder import read_folder
+from dasp.report.sections import sections_of
+from dasp.report.shown import show
 
 FRAMES = ("gaussian_noise", "fog", "pixelate")
 SOUNDS = ("rain", "traffic")
@@ -168,6 +171,44 @@ def made_efficiency(
     }
 
 
+def made_indicators(model="a", named=3):
+    """Return what one indicators file holds; `named` of four batches are named rightly."""
+    keys = ("entropy", "confidence", "released", "paper")
+
+    def sight(level, hits):
+        means = {key: {"mean": level, "std": 0.01} for key in keys}
+        return {"right": 50, **means, "named": dict.fromkeys(keys, hits)}
+
+    def domain(name, family, audio, video):
+        sights = {"audio": sight(audio, named), "video": sight(video, named)}
+        counts = {"seen": 100, "joint": 95, "batches": 4}
+        return {"name": name, "family": family, **counts, "modalities": sights}
+
+    floor = {key: {"mean": 0.1, "std": 0.0} for key in ("released", "paper")}
+    return {
+        "format": "dasp-indicators-1",
+        "key": model,
+        "cell": {
+            "data": {"name": "sounding_shapes", "samples": 100},
+            "model": {"name": model, "digest": model},
+            "severity": 5,
+            "batch_size": 64,
+            "seed": 0,
+            "corruptions": [],
+        },
+        "result": {
+            "modalities": ["audio", "video"],
+            "noise_floor": floor,
+            "domains": [
+                domain("clean", None, 0.2, 0.3),
+                domain("audio/rain/5", "weather", 0.5, 0.3),
+                domain("video/fog/5", "weather", 0.2, 0.6),
+            ],
+        },
+        "measured": {},
+    }
+
+
 def make_grid(labels, protocols, models, **settings):
     return [
         make_result(label, protocol, model, **settings)
@@ -185,9 +226,54 @@ def save(results, folder):
         path.write_text(json.dumps(result))
 
 
+def plan_record(folder, name, files, place=1, **changes):
+    """Write which files belong to a plan, and return where."""
+    content = {
+        "format": "dasp-plan-1",
+        "name": name,
+        "title": f"Plan {name}",
+        "about": "What it asks.",
+        "kind": "streams",
+        "show": ["comparison"],
+        "command": f"dasp bench {name}",
+        "files": files,
+    } | changes
+    path = Path(folder) / "plans" / f"{place:02}-{name.replace('/', '-')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.fixture
+def save_plan():
+    return plan_record
+
+
+@pytest.fixture
+def sections_from(tmp_path):
+    """Return the sections of results that belong to no plan."""
+
+    def sections(results):
+        save(results, tmp_path / "results")
+        return sections_of(read_folder(tmp_path / "results"))
+
+    return sections
+
+
+@pytest.fixture
+def show_from(sections_from):
+    """Return what is shown of results that belong to no plan."""
+    return lambda results: [show(section) for section in sections_from(results)]
+
+
 @pytest.fixture
 def make():
     return make_result
+
+
+@pytest.fixture
+def make_indicators():
+    return made_indicators
 
 
 @pytest.fixture

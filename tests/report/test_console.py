@@ -7,29 +7,29 @@ from rich.console import Console
 from dasp.report.console import opener, print_summary
 
 
-def printed(results, **options):
+def printed(sections, **options):
     console = Console(width=100, file=io.StringIO())
-    print_summary(results, console, **options)
+    print_summary(sections, console, **options)
     return console.file.getvalue()
 
 
-def test_tables_then_the_report(results, tmp_path):
+def test_the_first_table_and_the_finding_then_the_report(results, show_from, tmp_path):
     path = tmp_path / "a b" / "report.html"
-    text = printed(results, report=path, warnings=["x.json [was] left out"])
-    tables, note, where = (
+    text = printed(show_from(results), report=path, warnings=["x.json [was] left out"])
+    table, found, note, where = (
         text.index("interleaved"),
+        text.index("Best: dasp"),
         text.index("x.json [was] left out"),
         text.index("report:"),
     )
-    assert tables < text.index("Diagnosis") < note < where
+    assert text.index("All runs") < table < found < note < where
+    assert "Diagnosis" not in text
     assert path.resolve().as_uri() in text
     assert f"'{path.resolve()}'" in text
 
 
-def test_no_report_no_path(make):
-    text = printed([make("source")])
-    assert "open it" not in text
-    assert "Diagnosis" not in text
+def test_no_report_no_path(make, show_from):
+    assert "open it" not in printed(show_from([make("source")]))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dasp.report.groups import group_results
 
 
 def drawn(figure):
-    root = ElementTree.fromstring(f"<div>{figure.drawing}</div>")
+    root = ElementTree.fromstring(figure.drawing)
     return [title.text for title in root.iter("title")], [t.text for t in root.iter("text")]
 
 

@@ -6,7 +6,6 @@ from dasp.report.figures import (
     accuracy_figure,
     diagnosis_figure,
     gain_figure,
-    run_figure,
     styles,
 )
 from dasp.report.groups import group_results
@@ -21,7 +20,7 @@ def group(results):
 
 
 def titles(figure):
-    root = ElementTree.fromstring(f"<div>{figure.drawing}</div>")
+    root = ElementTree.fromstring(figure.drawing)
     return [title.text for title in root.iter("title")], [t.text for t in root.iter("text")]
 
 
@@ -94,8 +93,8 @@ def test_threshold_and_truth(make):
 
 
 def test_one_batch_is_enough(make):
-    run = run_of(make("tent", domains=["clean"], samples=32))
-    assert "<path" in run_figure(run).drawing
+    group = group_results([make("tent", domains=["clean"], samples=32)])[0]
+    assert "<path" in accuracy_figure(group, "interleaved").drawing
 
 
 def test_styles_are_fixed_for_known_methods():

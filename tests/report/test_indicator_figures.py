@@ -10,7 +10,7 @@ from dasp.core.errors import InputError
 from dasp.report.indicator_curves import batch_size_figure, severity_figure
 from dasp.report.indicator_figures import (
     indicator_figures,
-    pointing_figure,
+    pointing_figures,
     redundancy_figure,
 )
 from dasp.report.indicator_tables import (
@@ -41,9 +41,9 @@ def sight(values, named):
     return {"right": right, **means, "named": dict.fromkeys(names, named)}
 
 
-def content(model="a", severity=5, batch_size=64, seen=SEEN, shift=0.0, samples=100):
+def content(model="a", severity=5, batch_size=64, seen=SEEN, shift=0.0, samples=100, clean=CLEAN):
     """Return what one file holds; `shift` is added to the redundancy of damaged modalities."""
-    domains = [("clean", None, CLEAN)]
+    domains = [("clean", None, clean)]
     for name, values in seen.items():
         damaged, corruption = name.split("/")
         audio, video = values
@@ -129,23 +129,39 @@ def test_who_is_named():
     views = [made()]
     assert dominant(views) == "video"
     # fog: entropy .9 of video against 1.0 of audio, confidence .85 against .8: both mislead
-    assert naming_share(views, ["video"], "entropy") == [50]
-    assert naming_share(views, ["video"], "confidence") == [50]
-    assert naming_share(views, ["video"], "released") == [100]
+    assert naming_share(views, "video", "entropy") == [50]
+    assert naming_share(views, "video", "confidence") == [50]
+    assert naming_share(views, "video", "released") == [100]
     # wind: paper .05 of audio against .06 of video
-    assert naming_share(views, ["audio"], "paper") == [50]
+    assert naming_share(views, "audio", "paper") == [50]
     table = naming_table(views)
-    assert [row[0].text for row in table.rows] == ["video (dominant)", "audio (other)", "any"]
-    entropy = [row[1].quantities for row in table.rows]
-    assert [(one.value, batches.value) for one, batches in entropy] == [
-        (50, 50),
-        (100, 75),
-        (75, 62.5),
+    entropy = {row[0].text: row[1].quantities for row in table.rows}
+    assert {name: (one.value, batches.value) for name, (one, batches) in entropy.items()} == {
+        "video": (50, 50),
+        "audio": (100, 75),
+        "dominant": (50, 50),
+        "other": (100, 75),
+        "any": (75, 62.5),
+    }
+
+
+def test_each_model_has_its_own_dominant_modality():
+    other = made(model="b", clean=((95, *CLEAN[0][1:]), CLEAN[1]))
+    assert dominant([other]) == "audio"
+    views = [made(), other]
+    # video of the first model, audio of the second
+    assert naming_share(views, "dominant", "entropy") == [50, 100]
+    assert naming_share(views, "other", "entropy") == [100, 50]
+    figures = pointing_figures(views)
+    assert sorted(f.name for f in figures) == [
+        "indicators-pointing-audio",
+        "indicators-pointing-video",
     ]
+    assert all("one source model" in figure.caption for figure in figures)
 
 
 def test_what_misleads_is_shaded():
-    figure = pointing_figure([made()])
+    (figure,) = pointing_figures([made()])
     tips, words = drawn(figure)
     shaded = [tip for tip in tips if "does not name" in tip]
     assert shaded == [
@@ -153,15 +169,14 @@ def test_what_misleads_is_shaded():
         "video fog: lower confidence does not name video",
     ]
     assert "audio rain" not in words
-    assert "higher entropy in 50 %, by lower confidence in 50 %, by higher redundancy in 100 %" in (
-        figure.caption
-    )
-    assert "video, the dominant modality" in figure.caption
+    assert "higher entropy in 50 %, by lower confidence in 50 %" in figure.caption
+    assert "by higher redundancy (released) in 100 %" in figure.caption
+    assert "audio 80.0 %, video 90.0 %" in figure.caption
 
 
-def test_without_domains_of_the_dominant_one_it_says_so():
+def test_without_domains_of_the_dominant_one_nothing_is_drawn():
     audio = {name: values for name, values in SEEN.items() if name.startswith("audio")}
-    assert "audio, not the dominant modality" in pointing_figure([made(seen=audio)]).caption
+    assert pointing_figures([made(seen=audio)]) == []
 
 
 def test_severity_starts_clean():
@@ -201,7 +216,7 @@ def test_only_what_there_is_enough_for_is_shown():
     def names(*views):
         return [item.name for item in (*indicator_figures(views), *indicator_tables(views))]
 
-    by_domain = ["indicators-redundancy", "indicators-pointing"]
+    by_domain = ["indicators-redundancy", "indicators-pointing-video"]
     tables = ["indicators-naming-by-damaged", "indicators-correlation"]
     assert names(made()) == by_domain + tables
     assert names(made(), made(severity=1)) == [

@@ -1,10 +1,12 @@
+import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dasp.report.svg import PALETTE, Plot, Style, legend, ticks
+from dasp.report.svg import PALETTE, Plot, Style, ticks
+from dasp.report.svg_paths import steps
 
 
 @given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4))
@@ -27,7 +29,7 @@ def test_a_line_breaks_where_a_value_is_missing():
     plot.line([0, 1, 2, 3, 4], [0.1, 0.2, None, float("nan"), 0.3], Style(0), "a")
     path = ElementTree.fromstring(plot.svg("a")).find("path").get("d")
     assert path.count("M") == 2
-    assert path.count("L") == 1
+    assert path.count("l") == 1
 
 
 def test_words_are_escaped():
@@ -44,17 +46,10 @@ def test_words_are_escaped():
 
 
 def test_known_methods_differ_without_colour():
-    plot = Plot((0, 1), (0, 1))
-    looks, dashes = set(), set()
-    for place in range(9):
-        plot.parts.clear()
-        plot.line([0, 1], [0, 1], Style(place), "", every=0)
-        dash = plot.parts[0].split("dasharray:")[1]
-        shape, fill = Style(place).mark(0, 0).split(" transform")
-        looks.add((shape, "fill:none" in fill))
-        dashes.add(dash)
-    assert len(looks) == 9
-    assert len(dashes) >= 8
+    looks = {Style(place).mark(0, 0).split('class="')[1].split(" ", 1)[1] for place in range(12)}
+    dashes = {Style(place).stroke("").split("d=")[0].split("line")[1] for place in range(12)}
+    assert len(looks) == 12
+    assert len(dashes) >= 11
 
 
 def test_colours_are_legible_on_both_pages():
@@ -72,7 +67,22 @@ def test_colours_are_legible_on_both_pages():
         assert contrast(dark, "#14171b") >= 3
 
 
-def test_legend_names_everything():
-    text = legend([("a<b", Style(0)), ("c", Style(1, marked=False))])
-    root = ElementTree.fromstring(text)
-    assert [span[0].tail.strip() for span in root] == ["a<b", "c"]
+def test_the_legend_is_part_of_the_drawing_and_wraps():
+    names = [f"a method with a long name {n}" for n in range(9)]
+    plot = Plot((0, 1), (0, 1), width=600, height=100)
+    root = ElementTree.fromstring(plot.svg("a", [(name, Style(0)) for name in names]))
+    texts = [text for text in root.iter("text") if text.text in names]
+    assert [text.text for text in texts] == names
+    height = float(root.get("viewBox").split()[3])
+    assert all(100 < float(text.get("y")) < height for text in texts)
+    assert all(float(text.get("x")) + 6 * len(names[0]) < 600 for text in texts)
+
+
+@given(st.lists(st.tuples(st.floats(0, 960), st.floats(0, 400)), min_size=1, max_size=30))
+def test_steps_lead_to_each_point(points):
+    numbers = [float(n) for n in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", steps(points))]
+    x = y = 0.0
+    for place, (right_x, right_y) in enumerate(points):
+        x, y = x + numbers[2 * place], y + numbers[2 * place + 1]
+        assert abs(x - right_x) < 0.06
+        assert abs(y - right_y) < 0.06

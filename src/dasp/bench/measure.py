@@ -72,10 +72,10 @@ def _walk(
     seconds = {"load": 0.0, "adapt": 0.0, "processor": 0.0}
     stream = _batches(features, cell)
     while True:
-        start = time.perf_counter()
+        asked = time.perf_counter()
         reset, inputs = next(stream, (False, None))
         loaded, worked = time.perf_counter(), time.process_time()
-        seconds["load"] += loaded - start
+        seconds["load"] += loaded - asked
         if inputs is None:
             return counts, {name: round(value, 4) for name, value in seconds.items()}
         if reset:

@@ -28,8 +28,9 @@ class Stage:
 class Passes:
     """Samples that went through each stage; half a batch counts half of it.
 
-    A forward has a gradient if its output can be differentiated. A backward is counted each time
-    a gradient arrives at that output.
+    A sample of which some tokens are left out counts as one. A forward has a gradient if its
+    output can be differentiated. A backward is counted each time a gradient arrives at that
+    output.
     """
 
     def __init__(self) -> None:

@@ -1,23 +1,30 @@
 """Tables, figures and the HTML report. Reads result files; runs nothing.
 
-`read_results` reads a folder, `group_results` keeps what may not be averaged apart, `all_tables`
-makes tables of one group, and `write_report`, `export_tables` and `print_summary` show them.
+`read_folder` reads a folder, `sections_of` sorts what it holds by plan, `show` draws a section, and
+`write_report`, `export` and `print_summary` write what was drawn.
 """
 
 from dasp.report.console import print_summary
-from dasp.report.export import export_tables
+from dasp.report.export import export
+from dasp.report.folder import Folder, read_folder
 from dasp.report.groups import Group, group_results
 from dasp.report.html import write_report
-from dasp.report.runs import Result, read_results
-from dasp.report.tables import all_tables
+from dasp.report.runs import Result, Run
+from dasp.report.sections import Section, sections_of
+from dasp.report.shown import Shown, show
 
 __all__ = [
+    "Folder",
     "Group",
     "Result",
-    "all_tables",
-    "export_tables",
+    "Run",
+    "Section",
+    "Shown",
+    "export",
     "group_results",
     "print_summary",
-    "read_results",
+    "read_folder",
+    "sections_of",
+    "show",
     "write_report",
 ]

@@ -8,7 +8,7 @@ from dasp.report.grid import Cell, Column, Quantity, Table
 from dasp.report.groups import Group, mean_std
 from dasp.report.runs import Run
 from dasp.report.stream_plot import how_many
-from dasp.report.svg import Plot, legend
+from dasp.report.svg import Plot
 from dasp.report.tables import pretty
 
 BANDED = "dasp"
@@ -62,5 +62,5 @@ def _figure(protocol: str, curves: Mapping[str, Curve]) -> Figure:
     caption = f"Accuracy in the {pretty(protocol)} stream by the size of a batch, {replicates}."
     if any(len(values) > 1 for values in curves.get(BANDED, {}).values()):
         caption += f" Band: ± one standard deviation of {BANDED}."
-    drawing = plot.svg(caption) + legend([(label, look[label]) for label in curves])
+    drawing = plot.svg(caption, [(label, look[label]) for label in curves])
     return Figure(f"batch-size-{protocol.replace('/', '-')}", drawing, caption)

@@ -21,10 +21,7 @@ from dasp.bench.results import is_done
 from dasp.bench.tuning import tune as tune_plan
 from dasp.core.errors import OptionError
 from dasp.data.parallel import cores
-from dasp.report.console import print_summary
-from dasp.report.export import export_tables
-from dasp.report.html import write_report
-from dasp.report.runs import read_results
+from dasp.report.commands import publish
 
 PlanName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
 Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]
@@ -91,7 +88,7 @@ def bench(
         batch_size: samples a batch.
         on_bad: whether a clip that cannot be read is an error, or is left out and listed.
         source_split: list of clean training clips, for methods that need some (brimpr).
-        results: folder of result files, report.html and tables/ (CSV, Markdown, LaTeX).
+        results: folder of result files, report.html, tables/ and figures/.
         store: folder of encoded data; may be removed at any time.
         store_gib: size the store may reach; what was used longest ago goes first.
         workers: processes, one thread each; by default one a core.
@@ -141,6 +138,7 @@ def _with_data(plan: Plan, asked: Mapping[str, Any]) -> Plan:
 
 def _run_and_report(plans: Mapping[str, Plan], place: Place, dry_run: bool) -> int:
     console, command = Console(), shlex.join(["dasp", *sys.argv[1:]])
+    paths: list[Path] = []
     for number, (name, plan) in enumerate(plans.items(), 1):
         if not plan.models:
             raise OptionError(
@@ -152,14 +150,8 @@ def _run_and_report(plans: Mapping[str, Plan], place: Place, dry_run: bool) -> i
         _announce(plan, place, console)
         if not dry_run:
             write_record(place.results, number, name, plan, command)
-            run_any(plan, place)
-    if dry_run:
-        return 0
-    found, warnings = read_results(place.results)
-    page = write_report(found, place.results / "report.html", command=command, warnings=warnings)
-    export_tables(found, place.results / "tables")
-    print_summary(found, console, page, warnings)
-    return 0
+            paths += run_any(plan, place)
+    return 0 if dry_run else publish(place.results, place.results, only=paths)
 
 
 def tune(

@@ -8,28 +8,30 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from dasp.report.groups import group_results
+from dasp.report.figures import Figure
 from dasp.report.render import to_rich
-from dasp.report.runs import Result
-from dasp.report.tables import diagnosis_table, main_table
+from dasp.report.shown import Shown
 
 
 def print_summary(
-    results: Iterable[Result],
+    sections: Iterable[Shown],
     console: Console,
     report: Path | None = None,
     warnings: Sequence[str] = (),
 ) -> None:
-    """Print the main and the diagnosis table of each group, then where `report` lies."""
-    groups = group_results(results)
-    for group in groups:
-        console.print(to_rich(main_table(group)))
-        diagnosis = diagnosis_table(group)
-        if diagnosis.rows:
-            console.print()
-            console.print(to_rich(diagnosis))
+    """Print the first table of each section and what it found, then where `report` lies."""
+    notes = list(warnings)
+    for shown in sections:
+        console.rule(f"[bold]{escape(shown.section.plan.title)}", align="left", style="dim")
+        tables = (item for part in shown.parts for item in part.items)
+        first = next((item for item in tables if not isinstance(item, Figure)), None)
+        if first is not None:
+            console.print(first.caption, style="dim", highlight=False, markup=False)
+            console.print(to_rich(first))
+        console.print(escape(shown.finding or shown.section.plan.about), highlight=False)
         console.print()
-    for note in [*warnings, *(note for group in groups for note in group.notes)]:
+        notes += shown.notes
+    for note in notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     if report is not None:
         whole = report.resolve()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dasp.report.figures import Figure, present, styles
 from dasp.report.groups import Group, mean_std
 from dasp.report.stream_plot import how_many, value_range
-from dasp.report.svg import Plot, legend
+from dasp.report.svg import Plot
 from dasp.report.tables import Values, domain_accuracies, pretty
 
 Means = Mapping[tuple[str, str], float]
@@ -81,4 +81,4 @@ def _dots(labels: Sequence[str], means: Means, axis: str, caption: str) -> str:
             value = means.get((label, name))
             if value is not None:
                 plot.dot(value, y, look[label], f"{label}, {name}: {value:.1f}")
-    return plot.svg(caption) + legend([(label, look[label]) for label in labels], lines=False)
+    return plot.svg(caption, [(label, look[label]) for label in labels], lines=False)

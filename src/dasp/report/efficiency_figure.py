@@ -10,7 +10,7 @@ from dasp.report.groups import mean_std
 from dasp.report.labels import place_names
 from dasp.report.runs import Run
 from dasp.report.stream_plot import value_range
-from dasp.report.svg import Plot, Style, legend, ticks
+from dasp.report.svg import Plot, Style, ticks
 from dasp.report.tables import pretty
 
 HEIGHT, LEFT, GAP, TOP, BOTTOM = 320, 56, 40, 12, 48
@@ -66,7 +66,7 @@ def _figure(points: Points) -> Figure:
         "memory beyond what the process held before its first batch; parameters that are trained. "
         "A scale of wide range is logarithmic."
     )
-    drawing = whole.svg(caption) + legend([(label, look[label]) for label in points], lines=False)
+    drawing = whole.svg(caption, [(label, look[label]) for label in points], lines=False)
     name = f"efficiency-{model}-{protocol}-{severity}-{batch_size}".replace("/", "-")
     return Figure(name, drawing, caption)
 

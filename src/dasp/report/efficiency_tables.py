@@ -53,7 +53,7 @@ def passes_table(found: Sequence[Efficiency]) -> Table:
     return Table(
         "passes",
         "Passes a sample by part of the model: forward without a gradient, below it forward with "
-        "one, and backward",
+        "one, and backward; a sample of which some tokens are left out counts as one",
         (Column("method"), Column("model"), *(Column(title, kinds) for title in titles)),
         tuple(rows),
     )

@@ -1,37 +1,33 @@
-"""Every table as CSV, Markdown and LaTeX, for papers and other programs."""
+"""Every table as CSV, Markdown and LaTeX and every figure as SVG, for papers and other programs."""
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from dasp.core.files import atomic_path
-from dasp.report.groups import Group, group_results
+from dasp.report.figures import Figure
 from dasp.report.render import to_csv, to_latex, to_markdown
-from dasp.report.runs import Result
-from dasp.report.tables import all_tables
+from dasp.report.shown import Shown
+from dasp.report.style import standalone
 
 WRITERS = {".csv": to_csv, ".md": to_markdown, ".tex": to_latex}
 
 
-def export_tables(results: Iterable[Result], folder: str | Path) -> list[Path]:
-    """Write each table three times into `folder`; a sub-folder a setting if there are several."""
-    groups = group_results(results)
+def export(sections: Iterable[Shown], folder: str | Path) -> list[Path]:
+    """Write what the sections show to `folder`/tables and `folder`/figures, a sub-folder a plan."""
     written = []
-    for group in groups:
-        place = Path(folder) / _slug(group) if len(groups) > 1 else Path(folder)
-        for table in all_tables(group):
+    for shown in sections:
+        for item in (item for part in shown.parts for item in part.items):
+            if isinstance(item, Figure):
+                place, name = Path(folder) / "figures" / shown.section.name, f"{item.name}.svg"
+                written.append(_write(place / name, standalone(item.drawing)))
+                continue
+            place = Path(folder) / "tables" / shown.section.name
             for ending, write in WRITERS.items():
-                target = place / f"{table.name}{ending}"
-                with atomic_path(target) as part:
-                    part.write_text(write(table), encoding="utf-8", newline="\n")
-                written.append(target)
+                written.append(_write(place / f"{item.name}{ending}", write(item)))
     return written
 
 
-def _slug(group: Group) -> str:
-    """Return the setting as the name of a folder.
-
-    Letters, digits and single hyphens only; different settings get different names, since the
-    title holds all of them.
-    """
-    return re.sub(r"[^a-z0-9.]+", "-", group.title.lower()).strip("-")
+def _write(path: Path, content: str) -> Path:
+    with atomic_path(path) as part:
+        part.write_text(content, encoding="utf-8", newline="\n")
+    return path

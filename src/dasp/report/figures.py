@@ -24,13 +24,13 @@ from dasp.report.stream_plot import (
     threshold_line,
     value_range,
 )
-from dasp.report.svg import Style, legend
+from dasp.report.svg import Style
 from dasp.report.tables import pretty
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing as HTML, with its caption."""
+    """A drawing as SVG, with its caption; `name` is fit for a file name."""
 
     name: str
     drawing: str
@@ -72,7 +72,7 @@ def accuracy_figure(group: Group, protocol: str) -> Figure:
         f"batches, {how_many(runs.values())}. Uprights: a new domain begins, of damaged "
         "video (V) or audio (A)."
     )
-    drawing = plot.svg(caption) + legend([(label, look[label]) for label in curves])
+    drawing = plot.svg(caption, [(label, look[label]) for label in curves])
     return Figure(f"accuracy-{protocol.replace('/', '-')}", drawing, caption)
 
 
@@ -102,7 +102,7 @@ def gain_figure(group: Group, protocol: str) -> Figure | None:
         f"that of Source on the same models and seeds, {how_many(used)}. "
         "Below the line at 0, adapting did harm. Swings of the first batches may leave the frame."
     )
-    drawing = plot.svg(caption) + legend([(label, look[label]) for label in curves])
+    drawing = plot.svg(caption, [(label, look[label]) for label in curves])
     return Figure(f"gain-{protocol.replace('/', '-')}", drawing, caption)
 
 
@@ -144,18 +144,9 @@ def diagnosis_figure(run: Run) -> Figure | None:
         if delta is not None
         else []
     )
-    return Figure(f"diagnosis-{run.key}", plot.svg(caption) + legend(entries), caption)
-
-
-def run_figure(run: Run) -> Figure:
-    """Accuracy over time of one run."""
-    window = usual_window(run)
-    curve = accuracy_curve([run], window)
-    plot = stream_plot(run, value_range([curve]), 310)
-    plot.y_axis("accuracy, %")
-    plot.line(centres(len(curve)), list(curve), styles([run.label])[run.label], run.label)
-    caption = f"Accuracy, running mean over the last {window} batches, this run alone."
-    return Figure(f"run-{run.key}", plot.svg(caption), caption)
+    return Figure(
+        f"diagnosis-{run.protocol.replace('/', '-')}", plot.svg(caption, entries), caption
+    )
 
 
 def present(group: Group, protocol: str) -> tuple[list[str], Run]:

@@ -9,7 +9,7 @@ from dasp.report.groups import Group, mean_std
 from dasp.report.runs import Run
 from dasp.report.stream_data import alike
 from dasp.report.stream_plot import how_many, value_range
-from dasp.report.svg import Plot, Style, legend
+from dasp.report.svg import Plot, Style
 from dasp.report.tables import pretty
 
 JOINT = "joint"
@@ -36,8 +36,8 @@ def forgetting_figure(group: Group, protocol: str) -> Figure | None:
         "Source stays on it."
     )
     look = styles(list(runs))
-    drawing = _panels(first, curves, look).svg(caption)
-    drawing += legend([(label, look[label]) for label in runs])
+    entries = [(label, look[label]) for label in runs]
+    drawing = _panels(first, curves, look).svg(caption, entries)
     return Figure(f"forgetting-{protocol.replace('/', '-')}", drawing, caption)
 
 

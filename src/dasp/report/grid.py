@@ -57,6 +57,7 @@ class Cell:
     quantities: tuple[Quantity, ...] = ()
     best: bool = False
     worse: bool = False  # than Source
+    run: str = ""  # the key of the run whose page tells more
 
     @property
     def missing(self) -> bool:

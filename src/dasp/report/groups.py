@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dasp.core.errors import InputError
 from dasp.report.runs import CLEAN, Result, Run, run_of
 
 METHODS = (
@@ -110,14 +109,16 @@ def text(value: Any) -> str:
 
 
 def group_results(results: Iterable[Result]) -> list[Group]:
-    """Sort results into groups that may be compared, in order of appearance and severity."""
+    """Sort parsed result files into groups that may be compared."""
+    return group_runs(map(run_of, results))
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Sort runs into groups that may be compared, in order of appearance and severity."""
     settings: dict[str, list[Run]] = {}
-    for result in results:
-        run = run_of(result)
+    for run in runs:
         setting = [run.data, run.batch_size, run.severity, run.corruptions]
         settings.setdefault(json.dumps(setting, sort_keys=True), []).append(run)
-    if not settings:
-        raise InputError("there are no results to report. Make some with `dasp bench`.")
     groups = [_group(runs) for runs in settings.values()]
     return sorted(groups, key=lambda group: -(group.runs[0].severity or 0))
 

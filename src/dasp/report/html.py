@@ -1,26 +1,27 @@
-"""The report as one HTML file that needs nothing else: no network, no script."""
+"""The report as one HTML file that needs nothing else: no network, no library.
 
+A section a plan is plain HTML and SVG; the page of a run is drawn by a small script from numbers
+that the file holds, so that hundreds of runs fit into it.
+"""
+
+import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 
 from dasp.core.files import atomic_path
-from dasp.report.dot_plots import corruption_figure, corruption_gain_figure
-from dasp.report.figures import (
-    Figure,
-    accuracy_figure,
-    diagnosis_figure,
-    gain_figure,
-)
-from dasp.report.grid import Cell, Column, Table
-from dasp.report.groups import Group, group_results, text
-from dasp.report.pieces import bullets, figure_html, folded, run_html
-from dasp.report.render import to_html
-from dasp.report.runs import Result
+from dasp.report.groups import text
+from dasp.report.pieces import bullets, notes_html, part_html
+from dasp.report.run_data import run_data, runs_by_key, section_id
+from dasp.report.runs import Run
+from dasp.report.sections import Section
+from dasp.report.shown import Shown
 from dasp.report.style import style_sheet
-from dasp.report.tables import all_tables, pretty
+from dasp.report.tables import pretty
 
 TITLE = "Test-time adaptation: results"
+SCRIPTS = ("run_figures.js", "run_page.js")
 READING = (
     "Accuracy is the share of all samples of a stream that were right, mean ±sample standard "
     "deviation over n runs (source models and seeds); with one run there is no ±. Below it stands "
@@ -28,35 +29,43 @@ READING = (
     "methods with all the runs; ▼ and red: worse than not adapting at all. "
     "–: not run, or nothing to compare with."
 )
+WITHOUT_SCRIPTS = (
+    "Scripts are off, so the page of a run (accuracy over time, diagnosis batch by batch) cannot "
+    "be drawn. The accuracy of every run in each of its domains follows."
+)
 
 
 def write_report(
-    results: Iterable[Result],
+    sections: Sequence[Shown],
     path: str | Path,
     title: str = TITLE,
     command: str = "",
     warnings: Sequence[str] = (),
 ) -> Path:
-    """Write the report of these results to `path` and return it.
+    """Write the report of these sections to `path` and return it.
 
-    Results of different data, samples, batch size or severity get sections of their own.
-    `command` is what made the results; `warnings` are listed at the top.
+    `command` is what made the report; `warnings` are listed at the top.
     """
-    groups = group_results(results)
-    notes = [*warnings, *(note for group in groups for note in group.notes)]
-    parts = [f"<h1>{escape(title)}</h1>", _notes(notes)]
-    if len(groups) > 1:
-        parts.append(
-            "<p>These results were made with different settings; each has its own section, and "
-            "nothing is averaged across them.</p>"
-            + bullets(f'<a href="#g{n}">{escape(g.title)}</a>' for n, g in enumerate(groups))
-        )
-    parts.append(f'<p class="soft">{escape(READING)}</p>')
-    parts += [_section(group, place) for place, group in enumerate(groups)]
-    parts.append(_made_by(groups, command))
+    plain = [shown.section for shown in sections]
+    runs = [run for run, _ in runs_by_key(plain).values()]
+    body = [
+        f'<main id="top">\n<h1>{escape(title)}</h1>',
+        notes_html(warnings),
+        _contents(sections),
+        f'<p class="soft">{escape(READING)}</p>',
+        *map(_section, sections),
+        _made_by(runs, command),
+        f"<noscript>{_without_scripts(runs)}</noscript>\n</main>",
+        '<article id="run" hidden></article>',
+        f'<script type="application/json" id="run-data">{_json(plain)}</script>',
+        *(
+            f"<script>\n{files('dasp.report').joinpath(name).read_text()}</script>"
+            for name in SCRIPTS
+        ),
+    ]
     target = Path(path)
     with atomic_path(target) as part:
-        part.write_text(_page(title, "\n".join(parts)), encoding="utf-8")
+        part.write_text(_page(title, "\n".join(body)), encoding="utf-8")
     return target
 
 
@@ -69,86 +78,70 @@ def _page(title: str, body: str) -> str:
     )
 
 
-def _notes(notes: Sequence[str]) -> str:
-    if not notes:
-        return ""
-    return f'<div class="warn"><p>Please note:</p>{bullets(escape(note) for note in notes)}</div>'
+def _json(sections: Sequence[Section]) -> str:
+    """Return the numbers of the runs; no tag in them can end the script that holds them."""
+    content = json.dumps(run_data(sections), separators=(",", ":"), allow_nan=False)
+    return content.replace("<", r"\u003c")
 
 
-def _section(group: Group, place: int) -> str:
-    """Return everything about one group."""
-    tables = {table.name: to_html(table) for table in all_tables(group)}
-    main = tables.pop("main")
-    stream = "interleaved" if "interleaved" in group.protocols else group.protocols[-1]
-    others = [protocol for protocol in group.protocols if protocol != stream]
-    figures = [accuracy_figure(group, stream), gain_figure(group, stream)]
-    figures += [_first_diagnosis(group, stream), corruption_figure(group, stream)]
-    figures += [corruption_gain_figure(group, stream)]
-    kinds = (accuracy_figure, corruption_figure, corruption_gain_figure)
-    more = [kind(group, name) for name in others for kind in kinds]
-    by_corruption = [tables.pop(f"by-corruption-{p.replace('/', '-')}") for p in group.protocols]
+def _contents(sections: Sequence[Shown]) -> str:
+    """List the sections with what each found."""
+    entries = []
+    for shown in sections:
+        section, words = shown.section, shown.finding or shown.section.plan.about
+        link = f'<a href="#{section_id(section)}">{escape(section.plan.title)}</a>'
+        lacks = f" <small>(missing: {section.missing} of {len(section.plan.files)} runs)</small>"
+        short = lacks if section.missing else ""
+        entries.append(f"{link}{short}<br>{escape(words)}")
+    return f'<nav class="contents" aria-label="Contents">{bullets(entries)}</nav>'
+
+
+def _section(shown: Shown) -> str:
+    """Return everything about one plan."""
+    section, plan = shown.section, shown.section.plan
+    about = f"<p>{escape(plan.about)}</p>" if plan.about else ""
+    command = f"<p><code>{escape(plan.command)}</code></p>" if plan.command else ""
     return "\n".join(
         [
-            f'<h2 id="g{place}">{escape(group.title)}</h2>',
-            main,
-            *tables.values(),
-            "<h3>Figures</h3>",
-            *_drawn(figures),
-            folded("Figures of the other protocols", _drawn(more)) if more else "",
-            folded("Accuracy by domain, as tables", by_corruption),
-            "<h3>Options of each method</h3>",
-            to_html(_options(group)),
-            "<h3>Every run</h3>",
-            *(
-                run_html(run)
-                for p in group.protocols
-                for label in group.labels
-                for run in group.of(label, p)
-            ),
+            f'<section id="{section_id(section)}">\n<h2>{escape(plan.title)}</h2>',
+            about,
+            command,
+            f'<p class="found">{escape(shown.finding)}</p>' if shown.finding else "",
+            notes_html(shown.notes),
+            *map(part_html, shown.parts),
+            '<p class="soft"><a href="#top">↑ Contents</a></p>\n</section>',
         ]
     )
 
 
-def _drawn(figures: Iterable[Figure | None]) -> list[str]:
-    return [figure_html(figure) for figure in figures if figure is not None]
+def _without_scripts(runs: Iterable[Run]) -> str:
+    """Return the domains of every run, where the links to its page lead if scripts are off."""
+    entries = []
+    for run in runs:
+        name = f"{run.label}, {pretty(run.protocol)}, {run.replicate_name}: {run.accuracy:.2f} %"
+        each = ", ".join(
+            f"{domain.name} {100 * domain.right / domain.seen:.1f}"
+            for domain in run.domains
+            if domain.seen
+        )
+        entries.append(f'<p id="run-{escape(run.key)}">{escape(name)}<br>{escape(each)}</p>')
+    return f"<h2>Every run</h2><p>{escape(WITHOUT_SCRIPTS)}</p>" + "\n".join(entries)
 
 
-def _first_diagnosis(group: Group, protocol: str) -> Figure | None:
-    runs = [run for label in group.labels[::-1] for run in group.of(label, protocol)[:1]]
-    known = [run for run in runs if run.method == "dasp"] + runs
-    return next((figure for figure in map(diagnosis_figure, known) if figure is not None), None)
-
-
-def _options(group: Group) -> Table:
-    """List the options that each method ran with; several lines where protocols differ."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for label in group.labels:
-        for run in (run for protocol in group.protocols for run in group.of(label, protocol)):
-            words = ", ".join(f"{name} = {text(value)}" for name, value in run.options.items())
-            rows.setdefault((label, words), []).append(run.protocol)
-    cells = [
-        (Cell(label), Cell(words or "none"), Cell(", ".join(map(pretty, dict.fromkeys(where)))))
-        for (label, words), where in rows.items()
-    ]
-    columns = (Column("method"), Column("options"), Column("protocols"))
-    return Table("options", "What each method was given", columns, tuple(cells))
-
-
-def _made_by(groups: Sequence[Group], command: str) -> str:
+def _made_by(runs: Sequence[Run], command: str) -> str:
     """Return how these results were made: command, models, machine and versions."""
-    runs = [run for group in groups for run in group.runs]
 
     def distinct(values: Iterable[str]) -> str:
         return escape("; ".join(dict.fromkeys(values)) or "unknown")
 
-    finished = sorted(str(run.measured.get("finished", "")) for run in runs)
+    finished = max((str(run.measured.get("finished", "")) for run in runs), default="")
     facts = [
-        f"{len(runs)} runs, the last finished {escape(finished[-1] or 'at an unknown time')}",
+        f"{len(runs)} runs, the last finished {escape(finished or 'at an unknown time')}",
         "data: " + distinct(text(run.data) for run in runs),
         "source models: " + distinct(str(run.model["name"]) for run in runs),
         "seeds: " + distinct(str(run.seed) for run in runs),
         "machine: " + distinct(text(run.measured.get("machine", {})) for run in runs),
         "versions: " + distinct(text(run.measured.get("versions", {})) for run in runs),
     ]
-    facts += [f"command: <code>{escape(command)}</code>"] if command else []
+    facts += [f"this report: <code>{escape(command)}</code>"] if command else []
     return f"<h2>How these results were made</h2>{bullets(facts)}"

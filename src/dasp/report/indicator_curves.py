@@ -111,7 +111,7 @@ def _severity_lines(
             for views in levels.values()
         ]
         start = average(view.clean.sights[other].means[form] for view in first for other in others)
-        lines.append(Series("undamaged modality", REFERENCE, [start, *rest]))
+        lines.insert(0, Series("undamaged modality", REFERENCE, [start, *rest]))
     return lines
 
 
@@ -129,7 +129,7 @@ def _batch_size_lines(levels: Levels, form: str) -> list[Series]:
             values = [mean(views, name, form) for views in levels.values()]
             lines.append(Series(f"{name}, {title}", style, values))
     floor = [average(view.noise_floor[form] for view in views) for views in levels.values()]
-    return [*lines, Series("uncorrelated noise", REFERENCE, floor)]
+    return [Series("uncorrelated noise", REFERENCE, floor), *lines]
 
 
 def _damaged_mean(views: Sequence[Indicators], name: str, form: str) -> float:

@@ -26,7 +26,8 @@ Value = Callable[[DomainView], float]
 POINTERS = {
     "entropy": ("entropy, nats", "higher entropy"),
     "confidence": ("confidence", "lower confidence"),
-    "released": ("redundancy, released form", "higher redundancy"),
+    "released": ("redundancy, released", "higher redundancy (released)"),
+    "paper": ("redundancy, paper", "higher redundancy (paper)"),
 }
 
 
@@ -34,7 +35,7 @@ def indicator_figures(views: Sequence[Indicators]) -> list[Figure]:
     """Return the figures that a group of files holds enough for."""
     figures = []
     if shows_domains(views):
-        figures += [redundancy_figure(views), pointing_figure(views)]
+        figures += [redundancy_figure(views), *pointing_figures(views)]
     figures += [severity_figure(views)] if several_severities(views) else []
     return figures + ([batch_size_figure(views)] if several_sizes(views) else [])
 
@@ -46,7 +47,7 @@ def redundancy_figure(views: Sequence[Indicators]) -> Figure:
     together = _values(chosen, rows, lambda domain: 100 * domain.joint / domain.seen)
     accuracy = _each_modality(chosen, rows, lambda name: lambda domain: domain.accuracy(name))
     panels = [
-        Panel(f"redundancy, {form} form", _each_modality(chosen, rows, _mean_of(form)))
+        Panel(f"redundancy, {form}", _each_modality(chosen, rows, _mean_of(form)))
         for form in SCORES
     ]
     panels.append(Panel("accuracy, %", [*accuracy, Series("together", Style(0), together)]))
@@ -63,33 +64,38 @@ def redundancy_figure(views: Sequence[Indicators]) -> Figure:
     return Figure("indicators-redundancy", dot_panels(rows, panels, caption), caption)
 
 
-def pointing_figure(views: Sequence[Indicators]) -> Figure:
-    """Entropy, confidence and redundancy of all modalities while the dominant one is damaged."""
+def pointing_figures(views: Sequence[Indicators]) -> list[Figure]:
+    """What indicators show while the dominant modality is damaged: a figure for each such one.
+
+    Which modality dominates is a matter of each model, so models that differ in it are kept apart.
+    """
     chosen = usual(views)
-    damaged = damageable(chosen)[0]
-    rows = [CLEAN, *_by_accuracy(chosen, damaged)]
+    groups = {name: [v for v in chosen if dominant([v]) == name] for name in damageable(chosen)}
+    return [_pointing_figure(group, name) for name, group in groups.items() if group]
+
+
+def _pointing_figure(views: Sequence[Indicators], damaged: str) -> Figure:
+    rows = [CLEAN, *_by_accuracy(views, damaged)]
     panels, shares = [], []
     for indicator, (title, words) in POINTERS.items():
-        series = _each_modality(chosen, rows, _mean_of(indicator))
+        series = _each_modality(views, rows, _mean_of(indicator))
         misled = [
             row != CLEAN and not _leads(series, damaged, place, INDICATORS[indicator])
             for place, row in enumerate(rows)
         ]
         panels.append(Panel(title, series, misled, f"{words} does not name {damaged}"))
-        share = naming_share(chosen, [damaged], indicator)
-        shares.append(f"{words} in {sum(share) / len(share):.0f} %")
+        shares.append(f"{words} in {average(naming_share(views, damaged, indicator)):.0f} %")
     clean = ", ".join(
-        f"{name} {average(view.clean.accuracy(name) for view in chosen):.1f} %"
-        for name in chosen[0].modalities
+        f"{name} {average(view.clean.accuracy(name) for view in views):.1f} %"
+        for name in views[0].modalities
     )
-    role = "the dominant modality" if damaged == dominant(chosen) else "not the dominant modality"
     caption = (
-        f"What each modality shows while {damaged}, {role}, is damaged (alone on clean data: "
-        f"{clean}; {setting(chosen)}). "
-        "Shaded: another modality looks more shifted, so the indicator misleads. Of these domains "
-        f"{damaged} is named by {', by '.join(shares)}."
+        f"What each modality shows while {damaged} is damaged, in models in which it dominates "
+        f"(alone on clean data: {clean}; {setting(views)}). Shaded: another modality looks more "
+        f"shifted, so the indicator misleads. Of these domains {damaged} is named by "
+        f"{', by '.join(shares)}."
     )
-    return Figure("indicators-pointing", dot_panels(rows, panels, caption), caption)
+    return Figure(f"indicators-pointing-{damaged}", dot_panels(rows, panels, caption), caption)
 
 
 def _by_accuracy(views: Sequence[Indicators], modality: str) -> list[str]:

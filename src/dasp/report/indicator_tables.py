@@ -25,6 +25,10 @@ TITLES = {
     "paper": "higher redundancy (paper)",
 }
 
+ROLES = ("dominant", "other")
+ANY = "any"
+DOMINANT = "dominant: the modality that a model is right by most often, alone on clean data"
+
 
 def indicator_tables(views: Sequence[Indicators]) -> list[Table]:
     """Return every table of a group of files."""
@@ -41,37 +45,35 @@ def indicator_tables(views: Sequence[Indicators]) -> list[Table]:
 def naming_table(views: Sequence[Indicators]) -> Table:
     """How often each indicator names the damaged modality, by which one is damaged."""
     chosen = usual(views)
-    first = dominant(chosen)
-    rows = []
-    for name in damageable(chosen):
-        role = "dominant" if name == first else "other"
-        rows.append((Cell(f"{name} ({role})"), *_naming_cells(chosen, [name])))
-    rows.append((Cell("any"), *_naming_cells(chosen, damageable(chosen))))
-    return _naming("damaged", rows, setting(chosen))
+    rows = [
+        (Cell(damaged), *_naming_cells(chosen, damaged))
+        for damaged in (*damageable(chosen), *ROLES, ANY)
+    ]
+    return _naming("damaged", ("damaged",), rows, f"{setting(chosen)}; {DOMINANT}")
 
 
 def naming_by_severity_table(views: Sequence[Indicators]) -> Table:
-    """How often each indicator names the damaged modality, by severity."""
+    """How often each indicator names the damaged modality, by severity and what is damaged."""
     size = usual_size(views)
     mine = [view for view in views if view.batch_size == size]
-    rows = [
-        (Cell(str(level)), *_naming_cells(found, damageable(found)))
-        for level in sorted({view.severity for view in mine})
-        if (found := [view for view in mine if view.severity == level])
-    ]
-    return _naming("severity", rows, f"batch {size}, {how_many_models(mine)}")
+    rows = []
+    for level in sorted({view.severity for view in mine}):
+        found = [view for view in mine if view.severity == level]
+        rows += [(Cell(str(level)), Cell(role), *_naming_cells(found, role)) for role in ROLES]
+    where = f"batch {size}, {how_many_models(mine)}; {DOMINANT}"
+    return _naming("severity", ("severity", "damaged"), rows, where)
 
 
 def naming_by_batch_size_table(views: Sequence[Indicators]) -> Table:
     """How often each indicator names the damaged modality, by batch size."""
     severity = max(view.severity for view in views)
     mine = [view for view in views if view.severity == severity]
-    rows = [
-        (Cell(str(size)), *_naming_cells(found, damageable(found)))
-        for size in sorted({view.batch_size for view in mine})
-        if (found := [view for view in mine if view.batch_size == size])
-    ]
-    return _naming("batch size", rows, f"severity {severity}, {how_many_models(mine)}")
+    rows = []
+    for size in sorted({view.batch_size for view in mine}):
+        found = [view for view in mine if view.batch_size == size]
+        rows.append((Cell(str(size)), *_naming_cells(found, ANY)))
+    where = f"severity {severity}, {how_many_models(mine)}"
+    return _naming("batch-size", ("batch size",), rows, where)
 
 
 def correlation_table(views: Sequence[Indicators]) -> Table:
@@ -95,10 +97,11 @@ def correlation_table(views: Sequence[Indicators]) -> Table:
     )
 
 
-def naming_share(
-    views: Iterable[Indicators], damaged: Sequence[str], indicator: str
-) -> list[float]:
-    """Return, for each view, the per cent of these modalities' domains named rightly."""
+def naming_share(views: Iterable[Indicators], damaged: str, indicator: str) -> list[float]:
+    """Return, for each view, the per cent of domains of `damaged` that are named rightly.
+
+    `damaged` is a modality; "dominant", the one that this model knows most by; "other"; or "any".
+    """
     shares = []
     for view in views:
         domains = _domains(view, damaged)
@@ -147,18 +150,21 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [order.index(value) + (order.count(value) - 1) / 2 for value in values]
 
 
-def _naming(first: str, rows: Sequence[tuple[Cell, ...]], where: str) -> Table:
-    """Return a table of naming shares whose rows differ in `first`."""
+def _naming(name: str, first: Sequence[str], rows: Sequence[tuple[Cell, ...]], where: str) -> Table:
+    """Return a table of naming shares whose rows differ in the `first` columns."""
     return Table(
-        f"indicators-naming-by-{first.replace(' ', '-')}",
-        f"Share of domains, and of batches, in which an indicator names the damaged modality, in % "
+        f"indicators-naming-by-{name}",
+        "Share of domains, and of batches, in which an indicator names the damaged modality, in % "
         f"({where})",
-        (Column(first), *(Column(TITLES[key], ("domains", "batches")) for key in INDICATORS)),
+        (
+            *(Column(title) for title in first),
+            *(Column(TITLES[key], ("domains", "batches")) for key in INDICATORS),
+        ),
         tuple(rows),
     )
 
 
-def _naming_cells(views: Sequence[Indicators], damaged: Sequence[str]) -> list[Cell]:
+def _naming_cells(views: Sequence[Indicators], damaged: str) -> list[Cell]:
     cells = []
     for indicator in INDICATORS:
         by_batch = []
@@ -171,5 +177,8 @@ def _naming_cells(views: Sequence[Indicators], damaged: Sequence[str]) -> list[C
     return cells
 
 
-def _domains(view: Indicators, damaged: Sequence[str]) -> list[DomainView]:
-    return [domain for name in damaged for domain in view.damaging(name)]
+def _domains(view: Indicators, damaged: str) -> list[DomainView]:
+    own = dominant([view])
+    others = [name for name in view.modalities if name != own]
+    roles = {ANY: view.modalities, "dominant": [own], "other": others}
+    return [domain for name in roles.get(damaged, [damaged]) for domain in view.damaging(name)]

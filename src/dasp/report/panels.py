@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dasp.report.stream_plot import value_range
-from dasp.report.svg import Plot, Style, legend, ticks
+from dasp.report.svg import Plot, Style, ticks
 
 WIDTH = 820  # narrower than the stream figures: words stay legible on a phone
 ROW = 22
 GAP = 30
 TITLE = 26
+TICK = 34  # room that the number at a tick needs
 SHADE = "fill:currentColor;opacity:.13"
 
 
@@ -53,7 +54,7 @@ def dot_panels(rows: Sequence[str], panels: Sequence[Panel], caption: str, left:
                 if math.isfinite(value):
                     plot.dot(value, y, series.style, f"{series.name}, {name}: {value:.3g}")
         whole.parts += plot.parts
-    return whole.svg(caption) + _legend(panels, lines=False)
+    return whole.svg(caption, _entries(panels), lines=False)
 
 
 def line_panels(
@@ -82,7 +83,7 @@ def line_panels(
                     tip = f"{series.name}: {value:.3g} at {name}"
                     plot.dot(place, value, series.style, tip)
         whole.parts += plot.parts
-    return whole.svg(caption) + _legend(panels, lines=True)
+    return whole.svg(caption, _entries(panels))
 
 
 def _columns(left: int, count: int, gap: int = GAP) -> list[tuple[int, int]]:
@@ -102,7 +103,7 @@ def _range(panel: Panel) -> tuple[float, float]:
 def _frame_x(plot: Plot, title: str) -> None:
     """Draw a panel's title above it, and ticks below."""
     plot.text((plot.left + plot.width - plot.right) / 2, plot.top - 10, title)
-    for value in ticks(*plot.x, about=5):
+    for value in ticks(*plot.x, about=(plot.width - plot.left - plot.right) // TICK):
         x, y = plot.at(value, plot.y[0])
         plot.text(x, y + 16, f"{value:g}")
         plot.rule((value, value), plot.y)
@@ -120,7 +121,7 @@ def _frame_y(plot: Plot, title: str) -> None:
     plot.rule(plot.x, (plot.y[0], plot.y[0]), strong=True)
 
 
-def _legend(panels: Sequence[Panel], lines: bool) -> str:
-    """Return one legend for all panels, each series once."""
+def _entries(panels: Sequence[Panel]) -> list[tuple[str, Style]]:
+    """Return the entries of one legend for all panels, each series once."""
     entries = {series.name: series.style for panel in panels for series in panel.series}
-    return legend(list(entries.items()), lines)
+    return list(entries.items())

@@ -32,9 +32,11 @@ LATEX = {
 
 
 def to_rich(table: Table) -> RichTable:
-    """Return the table for a terminal."""
-    drawn = RichTable(title=table.caption, title_style="bold", box=None, pad_edge=False)
+    """Return the table for a terminal, without its caption."""
+    drawn = RichTable(box=None, pad_edge=False)
     drawn.collapse_padding = True
+    several = [column for column in table.columns if len(column.quantities) > 1]
+    between = "\n" if len(several) > 3 else "  "  # few columns leave room for one line a row
     for column in table.columns:
         justify: Literal["left", "right"] = "right" if column.quantities else "left"
         style = "italic" if column.published else ""
@@ -42,11 +44,11 @@ def to_rich(table: Table) -> RichTable:
             column.heading, justify=justify, no_wrap=not column.quantities, style=style
         )
     for row in table.rows:
-        drawn.add_row(*(_rich_cell(cell) for cell in row))
+        drawn.add_row(*(_rich_cell(cell, between) for cell in row))
     return drawn
 
 
-def _rich_cell(cell: Cell) -> str:
+def _rich_cell(cell: Cell, between: str) -> str:
     lines = [escape_markup(line) for line in _lines(cell)]
     if cell.best:
         lines[0] = f"[bold green]{lines[0]}[/]"
@@ -54,7 +56,7 @@ def _rich_cell(cell: Cell) -> str:
         lines[-1] = f"[red]{lines[-1]}[/]"
     elif len(lines) > 1:
         lines[-1] = f"[dim]{lines[-1]}[/]"
-    return "\n".join(lines)
+    return between.join(lines)
 
 
 def to_markdown(table: Table) -> str:
@@ -167,6 +169,8 @@ def _html_cell(cell: Cell, column: Column) -> str:
     lines = [escape(line) for line in _lines(cell)]
     lines[0] = f"<strong>{lines[0]}</strong>" if cell.best else lines[0]
     lines[1:] = [f"<small>{line}</small>" for line in lines[1:]]
+    if cell.run:
+        lines[0] = f'<a href="#run-{escape(cell.run)}">{lines[0]}</a>'
     names = [name for name in ("best", "worse") if getattr(cell, name)]
     return f"<td{_classes(names + _kinds(column))}>{'<br>'.join(lines)}</td>"
 

@@ -1,16 +1,14 @@
-"""One result file as a typed run, and the folder of them."""
+"""One result file as a typed run."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
 from typing import Any, TypeVar
 
-from dasp.bench.results import FORMAT
 from dasp.core.errors import InputError
 from dasp.report.hits import unpack_hits
 
+FORMATS = ("dasp-result-1", "dasp-result-2")
 CLEAN = "clean"
 ROUNDING = 0.011  # of an accuracy written with two decimals
 
@@ -115,35 +113,10 @@ class Run:
         return f"{self.model['name']}, seed {self.seed}"
 
 
-def read_results(folder: str | Path) -> tuple[list[Result], list[str]]:
-    """Read every result file below `folder`; return the results and a warning a damaged file."""
-    root = Path(folder)
-    if not root.is_dir():
-        raise InputError(f"{root}: no such folder. Give the folder that `dasp bench` wrote.")
-    results: list[Result] = []
-    warnings: list[str] = []
-    for path in sorted(root.rglob("*.json")):
-        if path.name.startswith(".") or path.parent.name == "plans":
-            continue  # half of a file that another process is writing, or the record of a plan
-        try:
-            result = json.loads(path.read_text(encoding="utf-8"))
-            run_of(result)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            warnings.append(f"{path.relative_to(root)} was left out: it is not JSON ({error}).")
-        except (InputError, OSError) as error:
-            warnings.append(f"{path.relative_to(root)} was left out: {error}")
-        else:
-            results.append(result)
-    if not results:
-        why = f" ({'; '.join(warnings)})" if warnings else ""
-        raise InputError(f"{root}: no results here{why}. Make some with `dasp bench`.")
-    return results, warnings
-
-
 def run_of(result: Result) -> Run:
     """Return the run of one parsed result file, or say what is wrong with it."""
-    if not isinstance(result, Mapping) or result.get("format") != FORMAT:
-        raise InputError(f"it is not a result file of format {FORMAT}.")
+    if not isinstance(result, Mapping) or result.get("format") not in FORMATS:
+        raise InputError(f"it is not a result file of format {' or '.join(FORMATS)}.")
     try:
         cell, counts = result["cell"], result["result"]
         run = Run(

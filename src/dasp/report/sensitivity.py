@@ -8,7 +8,7 @@ from dasp.report.grid import Cell, Column, Quantity, Table
 from dasp.report.groups import SOURCE, Group, mean_std
 from dasp.report.runs import Run
 from dasp.report.stream_plot import how_many
-from dasp.report.svg import Plot, Style, legend
+from dasp.report.svg import Plot, Style
 from dasp.report.tables import pretty
 
 ACROSS, HEIGHT = 3, 260  # panels a row; height of a row
@@ -112,7 +112,7 @@ def _figure(base: str, protocol: str, runs: Sequence[Run], curves: Curves) -> Fi
     if level is not None:
         entries.append((SOURCE, Style(look[SOURCE].place, look[SOURCE].width, marked=False)))
     name = f"sensitivity-{base}-{protocol}".replace("/", "-").replace(" ", "-")
-    return Figure(name, whole.svg(caption) + legend(entries), caption)
+    return Figure(name, whole.svg(caption, entries), caption)
 
 
 def _panel(whole: Plot, x: tuple[float, float], place: tuple[int, int]) -> Plot:

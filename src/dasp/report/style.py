@@ -5,15 +5,43 @@ from dasp.report.svg import PALETTE
 
 def style_sheet() -> str:
     """Return the CSS of a report."""
+    return figure_style() + _RULES
+
+
+def figure_style() -> str:
+    """Return the CSS that drawings need, on the page or alone."""
     light = "".join(f"--s{place}:{pair[0]};" for place, pair in enumerate(PALETTE))
     dark = "".join(f"--s{place}:{pair[1]};" for place, pair in enumerate(PALETTE))
-    return f":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{_RULES}"
+    series = "".join(f".c{place}{{color:var(--s{place})}}" for place in range(len(PALETTE)))
+    return (
+        f":root{{{light}--page:#fff;--ink:#1b1f24}}\n"
+        f"@media (prefers-color-scheme:dark){{:root{{{dark}--page:#14171b;--ink:#e6e9ee}}}}\n"
+        f"{_FIGURES}{series}\n"
+    )
 
+
+def standalone(drawing: str) -> str:
+    """Return a drawing as a file of its own: it follows light and dark, on a page of its own."""
+    head, end, body = drawing.partition(">")
+    opened = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1) + end
+    page = '<rect width="100%" height="100%" fill="var(--page)"/>'
+    return f"{opened}\n<style>\n{figure_style()}</style>\n{page}{body}"
+
+
+_FIGURES = """\
+svg{color:var(--ink);font:12px system-ui,sans-serif}
+svg text{fill:currentColor}
+svg .line{stroke:currentColor;fill:none}
+svg .dot{stroke:currentColor;fill:currentColor;stroke-width:1.4}
+svg .ring{stroke:currentColor;fill:none;stroke-width:1.4}
+svg .grid{stroke:currentColor;opacity:.16}
+svg .axis{stroke:currentColor;opacity:.6}
+"""
 
 _RULES = """\
-:root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#5b6470;--line:#d5dae1;
+:root{color-scheme:light dark;--soft:#5b6470;--line:#d5dae1;
 --tint:#f4f6f8;--good:#0a6b3d;--bad:#b3261e;--link:#1f4fa3}
-@media (prefers-color-scheme:dark){:root{--page:#14171b;--ink:#e6e9ee;--soft:#a3abb8;
+@media (prefers-color-scheme:dark){:root{--soft:#a3abb8;
 --line:#363c45;--tint:#1d2127;--good:#5fd39a;--bad:#ff8a80;--link:#7ea6ff}}
 *{box-sizing:border-box}
 body{margin:0 auto;padding:1.2rem;max-width:68rem;background:var(--page);color:var(--ink);
@@ -42,11 +70,19 @@ td.best{color:var(--good)}
 td.worse small,td.worse:not(:has(small)){color:var(--bad)}
 figure{margin:1.2rem 0}
 figure .scroll svg{display:block;width:100%;min-width:44rem;height:auto}
-.legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;font-size:.88rem;margin:.3rem 0}
-.legend span{display:inline-flex;align-items:center;gap:.4rem}
 details{border-top:1px solid var(--line);padding:.4rem 0}
 summary{cursor:pointer;overflow-wrap:anywhere}
 .warn{border-left:4px solid var(--bad);background:var(--tint);padding:.4rem .9rem;margin:1rem 0}
 @media (max-width:40rem){body{padding:.8rem}h1{font-size:1.35rem}}
-@media print{details{break-inside:avoid}}
+.found{font-weight:600}
+.contents li{margin:.35rem 0}
+section{content-visibility:auto;contain-intrinsic-size:auto 60rem}
+#run nav{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem}
+#run h2:focus{outline:none}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;font-size:.92rem}
+dt{color:var(--soft)}
+dd{margin:0;overflow-wrap:anywhere}
+@media print{nav,#run nav,section>.soft{display:none}details,figure svg,tr{break-inside:avoid}
+.scroll{overflow:visible}figure .scroll svg{min-width:0}table{font-size:.7rem}
+th,td{white-space:normal;padding:.2rem .3rem}th[scope=row]{position:static}}
 """

@@ -1,15 +1,19 @@
 """Plots as SVG text: axes, lines, dots and bands, legible in light and dark.
 
-Colours are CSS variables with a fallback, text and axes take the colour of the page. A series
-has a colour, a dash and a marker of its own, so that colour is never all that tells it apart.
+A series has a colour, a dash and a marker of its own, so that colour is never all that tells it
+apart. Colours come from the classes of `svg_style`, which the page has once and a drawing saved
+alone carries with it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import groupby
 
-PALETTE = (  # light, dark; the first nine are those of the known methods, in their order
+from dasp.report.svg_paths import DASHES, MARKERS, legend_places, short, steps, tip
+
+PALETTE = (  # light, dark; the first ones are those of the known methods, as in `LOOKS`
     ("#5f6672", "#a3abb8"),
     ("#a87400", "#e6a817"),
     ("#2b87bd", "#6cc0f0"),
@@ -21,21 +25,8 @@ PALETTE = (  # light, dark; the first nine are those of the known methods, in th
     ("#c74a00", "#ff8a3d"),
     ("#4b7a12", "#a0cf5e"),
     ("#8a1c3b", "#f07a98"),
+    ("#0b7285", "#66d9e8"),
 )
-DASHES = ("", "7 3", "2 2", "9 3 2 3", "5 2", "3 3", "12 4", "8 2 2 2 2 2", "")
-MARKERS = ("circle", "square", "up", "diamond", "down", "cross", "plus", "ring", "star")
-_SHAPES = {  # drawn around (0, 0), about eight wide
-    "circle": "M-3.5 0A3.5 3.5 0 1 0 3.5 0A3.5 3.5 0 1 0-3.5 0Z",
-    "square": "M-3-3H3V3H-3Z",
-    "up": "M0-4L4 3H-4Z",
-    "diamond": "M0-4.5L4 0L0 4.5L-4 0Z",
-    "down": "M0 4L4-3H-4Z",
-    "cross": "M-3.5-3.5L3.5 3.5M-3.5 3.5L3.5-3.5",
-    "plus": "M0-4.5V4.5M-4.5 0H4.5",
-    "ring": "M-3.5 0A3.5 3.5 0 1 0 3.5 0A3.5 3.5 0 1 0-3.5 0Z",
-    "star": "M0-5.5L1.5-1.8L5.4-1.6L2.4 .9L3.3 4.6L0 2.5L-3.3 4.6L-2.4 .9L-5.4-1.6L-1.5-1.8Z",
-}
-_HOLLOW = ("cross", "plus", "ring")
 
 
 @dataclass(frozen=True)
@@ -47,6 +38,11 @@ class Style:
     marked: bool = True
 
     @property
+    def name(self) -> str:
+        """Return the class that colours it."""
+        return f"c{self.place % len(PALETTE)}"
+
+    @property
     def colour(self) -> str:
         """Return the CSS colour, with the light one as fallback outside the report."""
         place = self.place % len(PALETTE)
@@ -54,12 +50,24 @@ class Style:
 
     def mark(self, x: float, y: float, title: str = "") -> str:
         """Return this series' marker at a point of the drawing."""
-        kind = MARKERS[self.place % len(MARKERS)]
-        fill = "none" if kind in _HOLLOW else self.colour
-        tip = f"<title>{escape(title)}</title>" if title else ""
+        return self.marks([(x, y)], title)
+
+    def marks(self, points: Iterable[tuple[float, float]], title: str = "") -> str:
+        """Return this series' marker at several points, as one path."""
+        shape, filled = MARKERS[self.place % len(MARKERS)]
+        path = "".join(f"M{short(x)} {short(y)}{shape}" for x, y in points)
         return (
-            f'<path d="{_SHAPES[kind]}" transform="translate({x:.1f} {y:.1f})" '
-            f'style="fill:{fill};stroke:{self.colour};stroke-width:1.4">{tip}</path>'
+            f'<path class="{self.name} {"dot" if filled else "ring"}" d="{path}">'
+            f"{tip(title)}</path>"
+        )
+
+    def stroke(self, path: str, title: str = "") -> str:
+        """Return a path drawn as this series' line."""
+        dash = DASHES[self.place % len(DASHES)]
+        dashes = f' stroke-dasharray="{dash}"' if dash else ""
+        return (
+            f'<path class="{self.name} line" stroke-width="{self.width:g}"{dashes} d="{path}">'
+            f"{tip(title)}</path>"
         )
 
 
@@ -96,26 +104,16 @@ class Plot:
         every: int = 0,
     ) -> None:
         """Draw a line, broken where a value is None; a marker at each `every`-th point."""
-        path, pen = [], "M"
-        for x, y in zip(xs, ys, strict=True):
-            if y is None or not math.isfinite(y):
-                pen = "M"
-                continue
-            px, py = self.at(x, y)
-            path.append(f"{pen}{px:.1f} {py:.1f}")
-            pen = "L"
-        dash = DASHES[style.place % len(DASHES)]
-        self.parts.append(
-            f'<path d="{"".join(path)}" style="fill:none;stroke:{style.colour};'
-            f"stroke-width:{style.width};stroke-dasharray:{dash or 'none'}"
-            f'"><title>{escape(title)}</title></path>'
-        )
-        # Each series starts at a place of its own, so that markers of equal values stay apart.
-        for place in range(style.place % max(every, 1), len(xs), every) if every else ():
-            y = ys[place]
-            if y is not None and math.isfinite(y):
-                tip = f"{title}: {y:.3g} at batch {int(xs[place])}"
-                self.parts.append(style.mark(*self.at(xs[place], y), tip))
+        points = [
+            self.at(x, y) if y is not None and math.isfinite(y) else None
+            for x, y in zip(xs, ys, strict=True)
+        ]
+        pieces = groupby(points, key=lambda point: point is not None)
+        path = "".join(steps([p for p in piece if p]) for known, piece in pieces if known)
+        self.parts.append(style.stroke(path, title))
+        if every:  # each series starts at a place of its own, so that equal ones stay apart
+            marked = points[style.place % every :: every]
+            self.parts.append(style.marks([point for point in marked if point], title))
 
     def dot(self, x: float, y: float, style: Style, title: str) -> None:
         """Draw one marker."""
@@ -124,73 +122,80 @@ class Plot:
     def box(self, x: tuple[float, float], y: tuple[float, float], css: str, title: str) -> None:
         """Fill a box of the data's plane; `css` holds its fill."""
         (x0, y0), (x1, y1) = self.at(x[0], y[1]), self.at(x[1], y[0])
-        tip = f"<title>{escape(title)}</title>" if title else ""
         self.parts.append(
-            f'<rect x="{x0:.1f}" y="{y0:.1f}" width="{max(x1 - x0, 0.5):.1f}" '
-            f'height="{y1 - y0:.1f}" style="{css}">{tip}</rect>'
+            f'<rect style="{css}" x="{short(x0)}" y="{short(y0)}" '
+            f'width="{short(max(x1 - x0, 0.5))}" height="{short(y1 - y0)}">{tip(title)}</rect>'
         )
 
     def rule(self, x: tuple[float, float], y: tuple[float, float], strong: bool = False) -> None:
         """Draw a straight line of the grid between two points."""
-        (x0, y0), (x1, y1) = self.at(x[0], y[0]), self.at(x[1], y[1])
-        opacity = 0.6 if strong else 0.16
-        self.parts.append(
-            f'<path d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}" '
-            f'style="stroke:currentColor;opacity:{opacity}"/>'
-        )
+        path = steps([self.at(x[0], y[0]), self.at(x[1], y[1])])
+        self.parts.append(f'<path class="{"axis" if strong else "grid"}" d="{path}"/>')
 
-    def text(self, x: float, y: float, words: str, anchor: str = "middle", turn: int = 0) -> None:
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        anchor: str = "middle",
+        turn: int = 0,
+        strong: bool = False,
+    ) -> None:
         """Write words at a point of the drawing, turned by some degrees."""
-        turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
+        place = f"{short(x)} {short(y)}"
+        turned = f' transform="rotate({turn} {place})"' if turn else ""
+        weight = ' font-weight="700"' if strong else ""
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned}>{escape(words)}</text>'
+            f'<text x="{short(x)}" y="{short(y)}" text-anchor="{anchor}"{turned}{weight}>'
+            f"{escape(words)}</text>"
         )
 
     def y_axis(self, title: str, grid: bool = True) -> None:
         """Draw ticks at round values and the axis' title."""
         for value in ticks(*self.y):
             x, y = self.at(self.x[0], value)
-            self.text(x - 6, y + 4, f"{value:g}", "end")
+            self.text(x - 6, y + 4, _number(value), "end")
             if grid:
                 self.rule(self.x, (value, value))
         self.rule((self.x[0], self.x[0]), self.y, strong=True)
         middle = (self.top + self.height - self.bottom) / 2
         self.text(14, middle, title, turn=-90)
 
-    def x_axis(self, title: str) -> None:
-        """Draw ticks at round values below the frame, and the axis' title."""
-        for value in ticks(*self.x):
+    def x_axis(self, title: str, about: int = 6) -> None:
+        """Draw `about` so many ticks at round values below the frame, and the axis' title."""
+        for value in ticks(*self.x, about):
             x, y = self.at(value, self.y[0])
-            self.text(x, y + 16, f"{value:g}")
+            self.text(x, y + 16, _number(value))
             self.rule((value, value), self.y)
         self.rule(self.x, (self.y[0], self.y[0]), strong=True)
-        self.text((self.left + self.width - self.right) / 2, self.height - self.bottom + 34, title)
+        if title:
+            middle = (self.left + self.width - self.right) / 2
+            self.text(middle, self.height - self.bottom + 34, title)
 
-    def svg(self, description: str) -> str:
-        """Return the drawing."""
+    def svg(
+        self, description: str, legend: Sequence[tuple[str, Style]] = (), lines: bool = True
+    ) -> str:
+        """Return the drawing with its legend below; without `lines` the markers stand alone."""
+        places = legend_places([name for name, _ in legend], self.width - self.left - self.right)
+        for (name, style), (x, row) in zip(legend, places, strict=True):
+            self._entry(self.left + x, self.height + 12 + 20 * row, name, style, lines)
+        height = self.height + (28 + 20 * places[-1][1] if places else 0)
         return (
-            f'<svg viewBox="0 0 {self.width} {self.height}" role="img" '
-            f'aria-label="{escape(description)}" '
-            'font-size="12" fill="currentColor" font-family="system-ui,sans-serif">\n'
-            + "\n".join(self.parts)
-            + "\n</svg>\n"
+            f'<svg viewBox="0 0 {self.width} {height}" role="img" '
+            f'aria-label="{escape(description)}">\n' + "\n".join(self.parts) + "\n</svg>\n"
         )
 
+    def _entry(self, x: float, y: float, name: str, style: Style, line: bool) -> None:
+        """Draw one entry of the legend."""
+        if line:
+            self.parts.append(style.stroke(f"M{short(x)} {short(y)}h34"))
+        if style.marked:
+            self.parts.append(style.mark(x + 17, y))
+        self.text(x + 40, y + 4, name, "start")
 
-def legend(entries: Sequence[tuple[str, Style]], lines: bool = True) -> str:
-    """Return the legend as HTML that wraps; without `lines` the markers stand alone."""
-    drawn = []
-    for name, style in entries:
-        dash = DASHES[style.place % len(DASHES)] or "none"
-        stroke = (
-            f'<path d="M0 7H34" style="stroke:{style.colour};stroke-width:{style.width};'
-            f'stroke-dasharray:{dash}"/>'
-        )
-        drawn.append(
-            f'<span><svg width="34" height="14" aria-hidden="true">{stroke if lines else ""}'
-            f"{style.mark(17, 7) if style.marked else ''}</svg> {escape(name)}</span>"
-        )
-    return f'<div class="legend">{"".join(drawn)}</div>\n'
+
+def _number(value: float) -> str:
+    return f"{value:g}".replace("-", "−")
 
 
 def ticks(low: float, high: float, about: int = 6) -> list[float]:

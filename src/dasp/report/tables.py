@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dasp.report.cost import cost_table
 from dasp.report.grid import Cell, Column, Quantity, Table
 from dasp.report.groups import Group, mean_std
 from dasp.report.runs import Run
@@ -12,14 +11,6 @@ from dasp.report.runs import Run
 Replicate = tuple[str, str, int]
 Values = dict[Replicate, float]
 """A number of each replicate."""
-
-
-def all_tables(group: Group) -> list[Table]:
-    """Return every table of a group; the diagnosis table only where something was diagnosed."""
-    diagnosis = diagnosis_table(group)
-    middle = [diagnosis] if diagnosis.rows else []
-    by_corruption = [corruption_table(group, protocol) for protocol in group.protocols]
-    return [main_table(group), *middle, cost_table(group), *by_corruption]
 
 
 def pretty(protocol: str) -> str:
@@ -65,6 +56,22 @@ def accuracies(group: Group, label: str, protocol: str) -> Values:
     each = [accuracies(group, label, name) for name in group.shifted]
     whole = set.intersection(*(set(values) for values in each))
     return {key: sum(values[key] for values in each) / len(each) for key in sorted(whole)}
+
+
+def paired_gains(group: Group, protocol: str) -> dict[str, list[float]]:
+    """Return the gains over Source of each other label, on the same models and seeds."""
+    if group.source_label is None:
+        return {}
+    base = accuracies(group, group.source_label, protocol)
+    rivals = {
+        label: accuracies(group, label, protocol)
+        for label in group.labels
+        if label != group.source_label
+    }
+    return {
+        label: [value - base[key] for key, value in values.items() if key in base]
+        for label, values in rivals.items()
+    }
 
 
 def _column_cells(group: Group, protocol: str) -> list[Cell]:

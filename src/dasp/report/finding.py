@@ -1,0 +1,91 @@
+"""What a section found, in one line."""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from dasp.report.efficiencies import Efficiency
+from dasp.report.grid import Quantity
+from dasp.report.groups import SOURCE, Group, mean_std
+from dasp.report.indicator_tables import TITLES, naming_share
+from dasp.report.indicators import Indicators, damageable, usual
+from dasp.report.sections import Section
+from dasp.report.tables import accuracies, paired_gains, pretty
+
+
+def finding(section: Section) -> str:
+    """Return the best method and its gain over Source; of several settings, how often it is best.
+
+    Of other kinds of measurement, the numbers that they are made for.
+    """
+    if not section.groups:
+        return _naming(section.indicators) + _cost(section.efficiencies)
+    if len(section.groups) == 1:
+        return _sentence(section.groups[0])
+    wins = Counter(label for group in section.groups for label in _ranked(group)[0][1])
+    whole = len(section.groups)
+    words = [f"{label} in {times} of {whole} settings" for label, times in wins.most_common(3)]
+    return f"Best: {', '.join(words)}."
+
+
+def _sentence(group: Group) -> str:
+    name = _judged(group)
+    (accuracy, (best, *level)), *others = _ranked(group)
+    where = f"mean of {len(group.shifted)} protocols" if name == "average" else pretty(name)
+    gains = paired_gains(group, name)
+    words = f"Best: {best}, {accuracy:.1f} % ({where})"
+    words += f", {_gain(gains[best])} over Source" if best in gains else ""
+    words += f"; level with it: {', '.join(level)}" if level else ""
+    rest = [label for _, labels in others for label in labels if label in gains]
+    if rest:
+        words += f"; next: {rest[0]}, {_gain(gains[rest[0]])}"
+    return f"{words}."
+
+
+def _gain(gains: list[float]) -> str:
+    return Quantity(*mean_std(gains), signed=True).text
+
+
+def _judged(group: Group) -> str:
+    """Return the column of the main table that methods are ranked by."""
+    if len(group.shifted) > 1:
+        return "average"
+    return (group.shifted or group.protocols)[0]
+
+
+def _ranked(group: Group) -> list[tuple[float, list[str]]]:
+    """Return (accuracy, labels) from the best down, as rounded for a reader.
+
+    Only labels with as many replicates as the fullest one are ranked.
+    """
+    each = {label: accuracies(group, label, _judged(group)) for label in group.labels}
+    fullest = max(len(values) for values in each.values())
+    ranked: dict[float, list[str]] = {}
+    for label, values in each.items():
+        mean, _ = mean_std(values.values())
+        if mean is not None and len(values) == fullest:
+            ranked.setdefault(round(mean, 1), []).append(label)
+    return sorted(ranked.items(), reverse=True)
+
+
+def _naming(found: Sequence[Indicators]) -> str:
+    """Say how often each indicator names the damaged modality, the best one first."""
+    if not found:
+        return ""
+    views = usual(found)
+    each = {title: naming_share(views, damageable(views), key) for key, title in TITLES.items()}
+    shares = {title: fmean(found) for title, found in each.items() if found}
+    ranked = sorted(shares, key=lambda title: -shares[title])
+    words = [f"{shares[title]:.0f} % of domains by {title}" for title in ranked]
+    return f"Damage is named rightly in {', '.join(words)}." if words else ""
+
+
+def _cost(found: Sequence[Efficiency]) -> str:
+    """Say how long each method takes beside Source, the fastest first."""
+    ratios: dict[str, list[float]] = {}
+    for entry in found:
+        if entry.cell["method"] != SOURCE:
+            ratios.setdefault(entry.label, []).extend(entry.ratios())
+    ranked = sorted(ratios, key=lambda label: fmean(ratios[label]))
+    words = [f"{label} {fmean(ratios[label]):.1f} ×" for label in ranked]
+    return f"Time beside Source: {', '.join(words)}." if words else ""
