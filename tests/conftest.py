@@ -7,11 +7,16 @@ from types import ModuleType
 
 import pytest
 import torch
+from hypothesis import settings
 from safetensors.torch import load_file
 
 import dasp
 from dasp.models import Toy
 from dasp.streams.synthetic import CLEAN, SyntheticWorld
+
+# A busy machine is no reason to fail: no test is timed.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 REFERENCE = Path(__file__).parent / "reference"
 

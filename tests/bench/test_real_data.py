@@ -1,12 +1,15 @@
 """The same bench on clips on disk in READ's layout, through the command."""
 
+import json
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
 import torch
 
 from dasp.bench.material import Clips
+from dasp.bench.plan_files import load_plans
 from dasp.bench.results import read_result
 from dasp.cli import main
 from dasp.data import open_manifest, prepare_tree
@@ -136,3 +139,33 @@ def test_a_dry_run_says_what_would_be_run(capsys, tmp_path):
     assert main([*words, "--results", str(tmp_path)]) == 0
     assert "10 runs: source, dasp" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+def test_every_plan_of_the_paper_runs_on_clips(kinetics, weights, tmp_path, capsys, training_list):
+    names = [name for name in load_plans("paper") if name != "efficiency"]
+    listed = tmp_path / "most.toml"
+    listed.write_text(f"plans = {[f'paper/{name}' for name in names]}\n")
+    results = tmp_path / "results"
+    words = ["bench", str(listed), "--data", "kinetics50", "--root", str(kinetics)]
+    words += ["--weights", str(weights), "--source-split", "train", "--samples", "4"]
+    words += ["--corruptions", "gaussian_noise", "--results", str(results)]
+    words += ["--store", str(tmp_path / "store"), "--workers", "0"]
+    assert main(words) == 0
+    assert "report.html" in capsys.readouterr().out
+    page = (results / "report.html").read_text()
+    for name, plan in load_plans(listed).items():
+        record = json.loads(next((results / "plans").glob(f"*-{name}.json")).read_text())
+        assert all((results / file).exists() for file in record["files"])
+        assert escape(plan.title) in page
+    cells = [json.loads(path.read_text())["cell"] for path in results.glob("*.json")]
+    assert {cell["data"]["name"] for cell in cells} == {"kinetics50"}
+    rates = {cell["options"]["lr"] for cell in cells if "options" in cell}
+    assert rates == {1e-4}  # the published one, not those tuned for the built-in set
+
+
+def test_the_plan_of_costs_runs_on_clips(kinetics, weights, tmp_path):
+    words = ["--methods", "source", "dasp", "--corruptions", "gaussian_noise", "--samples", "4"]
+    place = ["--results", str(tmp_path / "results"), "--store", str(tmp_path / "store")]
+    data = ["--data", "kinetics50", "--root", str(kinetics), "--weights", str(weights)]
+    assert main(["bench", "paper/efficiency", *data, *words, *place]) == 0
+    assert (tmp_path / "results" / "tables").is_dir()

@@ -145,6 +145,14 @@ def with_methods(plan: Plan, names: Sequence[str]) -> Plan:
     return replace(plan, methods=chosen)
 
 
+def of_methods(plan: Plan, names: Sequence[str]) -> Plan:
+    """Keep the rows of these methods, whatever their labels."""
+    for name in names:
+        find_method(name)
+    kept = {label: entry for label, entry in plan.methods.items() if entry.method in names}
+    return replace(plan, methods=kept)
+
+
 def _value(text: str) -> Any:
     """Read a value as TOML does, or as a plain word."""
     try:

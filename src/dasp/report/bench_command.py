@@ -13,7 +13,7 @@ from rich.console import Console
 from dasp.bench.estimate import estimate_seconds
 from dasp.bench.kinds import files_of, run_any, write_record
 from dasp.bench.material import DataOptions
-from dasp.bench.plan import Plan, with_methods, with_settings
+from dasp.bench.plan import Plan, of_methods, with_methods, with_settings
 from dasp.bench.plan_files import load_plan, load_plans
 from dasp.bench.prepare import Place
 from dasp.bench.references import model_name
@@ -71,7 +71,8 @@ def bench(
 
     Args:
         plan: quick, paper, paper/NAME, or the path of a .toml file.
-        methods: rows of the plan, or registered methods; by default all rows of the plan.
+        methods: rows of the plan, or registered methods; by default all rows of the plan. In a
+            list of plans: keep the rows of these methods.
         method: methods of your own beside them, file.py:Class.
         settings: options of methods, such as dasp.delta=0.03, or *.lr=1e-3 for all.
         protocol: per_domain/video, per_domain/audio, continual/video, continual/audio,
@@ -95,25 +96,26 @@ def bench(
         dry_run: only say what would be run.
     """
     plans = load_plans(plan)
-    rows: dict[str, Any] = {"methods": methods, "method": method, "set": settings}
+    alone = {"method": method, "set": settings, "protocol": protocol, "severity": severity}
+    if len(plans) > 1:
+        _refuse_for_many(plan, list(plans), alone | {"batch-size": batch_size})
     changes: dict[str, Any] = {
         "protocols": protocol,
         "severities": severity,
         "corruptions": corruptions,
         "batch_sizes": batch_size,
+        "seeds": seed,
+        "models": (*model, *map(str, weights)),
     }
-    if len(plans) > 1:
-        _refuse_for_many(plan, list(plans), rows | changes)
-    common = {"seeds": seed, "models": (*model, *map(str, weights))}
     asked = {"name": data, "root": root, "flavour": flavour, "samples": samples, "on_bad": on_bad}
     asked |= {"source_split": source_split}
     for name, chosen in plans.items():
         chosen = _with_data(chosen, {k: v for k, v in asked.items() if v is not None})
         if methods:
-            chosen = with_methods(chosen, methods)
+            chosen = (with_methods if len(plans) == 1 else of_methods)(chosen, methods)
         if method:
             chosen = with_methods(chosen, [*chosen.methods, *method])
-        given = {k: v for k, v in (changes | common).items() if v}
+        given = {k: v for k, v in changes.items() if v}
         plans[name] = with_settings(replace(chosen, **given), settings)
     place = Place(results, store, store_gib, workers)
     return _run_and_report(plans, place, dry_run)
@@ -121,7 +123,7 @@ def bench(
 
 def _refuse_for_many(reference: str, names: Sequence[str], flags: Mapping[str, object]) -> None:
     """Refuse flags that would make all plans of a list alike."""
-    given = [name.replace("_", "-") for name, value in flags.items() if value]
+    given = [name for name, value in flags.items() if value]
     if given:
         raise OptionError(
             f"{reference} is a list of plans, and --{given[0]} changes one: name it, such as "

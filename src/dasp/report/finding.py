@@ -8,7 +8,7 @@ from dasp.report.efficiencies import Efficiency
 from dasp.report.grid import Quantity
 from dasp.report.groups import SOURCE, Group, mean_std
 from dasp.report.indicator_tables import TITLES, naming_share
-from dasp.report.indicators import Indicators, damageable, usual
+from dasp.report.indicators import Indicators, usual
 from dasp.report.sections import Section
 from dasp.report.tables import accuracies, paired_gains, pretty
 
@@ -73,7 +73,7 @@ def _naming(found: Sequence[Indicators]) -> str:
     if not found:
         return ""
     views = usual(found)
-    each = {title: naming_share(views, damageable(views), key) for key, title in TITLES.items()}
+    each = {title: naming_share(views, "any", key) for key, title in TITLES.items()}
     shares = {title: fmean(found) for title, found in each.items() if found}
     ranked = sorted(shares, key=lambda title: -shares[title])
     words = [f"{shares[title]:.0f} % of domains by {title}" for title in ranked]
