@@ -132,9 +132,13 @@ def _refuse_for_many(reference: str, names: Sequence[str], flags: Mapping[str, o
 
 
 def _with_data(plan: Plan, asked: Mapping[str, Any]) -> Plan:
-    """Change the data of a plan; other data start from their own defaults, with all samples."""
+    """Change the data of a plan; other data start from their own defaults, with all samples.
+
+    Costs are measured on a few in any case.
+    """
     other = asked.get("name", plan.data.name) != plan.data.name
-    before = DataOptions() if other else plan.data
+    few = plan.data.samples if plan.kind == "efficiency" else None
+    before = DataOptions(samples=few) if other else plan.data
     return replace(plan, data=replace(before, **asked), models=() if other else plan.models)
 
 
