@@ -127,6 +127,8 @@ def test_wrong_words_are_refused_with_the_nearest(capsys, tmp_path):
         ("bench", "--protocol", "interleave"): "did you mean 'interleaved'",
         ("bench", "--data", "kinetics50"): "--weights",
         ("bench", "paper", "--severity", "3"): "name it, such as `dasp bench paper/",
+        ("bench", "--batch-size", "0"): "batch size 0 must be",
+        ("bench", "--samples", "0"): "at least 1, not 0",
         ("bench", "quik"): "did you mean 'quick'",
         ("bench", "--severity", "6"): "severity",
     }.items():

@@ -27,6 +27,20 @@ def test_equals_are_both_named(make, sections_from):
     assert "; level with it: " in finding(sections_from([one, other])[0])
 
 
+def test_the_order_is_that_before_rounding(make, sections_from):
+    results = [make("source"), *(make(label, method="tent") for label in ("a", "b", "c"))]
+    for result, right in zip(results, (1, 5000, 5001, 9000), strict=True):
+        seen = 10240
+        batches = {"right": [right], "seen": [seen], "updated": [True], "rejected": [None]}
+        domain = {"name": "clean", "right": right, "seen": seen, "first_batch": 0, "batches": 1}
+        result["result"] |= {
+            "right": right, "seen": seen, "accuracy": 100 * right / seen, "domains": [domain],
+            "batches": {**batches, "scores": None, "biased": None},
+        }  # fmt: skip
+    assert "Best: c, " in (text := finding(sections_from(results)[0]))
+    assert "; next: b, " in text
+
+
 def test_fewer_replicates_cannot_win(make, sections_from):
     results = [make("tent"), make("tent", model="b"), make("dasp")]
     assert finding(sections_from(results)[0]).startswith("Best: tent, ")

@@ -166,6 +166,10 @@ class DataOptions:
     source_split: str | None = None
     """Name of a list of clean training clips, for methods that learn from some first."""
 
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise OptionError(f"samples of a domain are at least 1, not {self.samples}.")
+
     def open(self) -> BuiltIn | Clips:
         """Open the data."""
         if self.name == BUILT_IN:

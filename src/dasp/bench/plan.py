@@ -14,6 +14,7 @@ from dasp.bench.references import code_digest, find_method, find_model, model_na
 from dasp.bench.results import Cell
 from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, Method, hyperparameters
+from dasp.methods.base import not_negative, whole
 from dasp.methods.rebalance import MEMORY
 from dasp.streams.protocols import PROTOCOLS, resets_once, visits
 
@@ -49,6 +50,10 @@ class Plan:
     corruptions: tuple[str, ...] = ()
     clean_after: int = 0
     """How many clean samples are judged after each domain of a stream without resets."""
+
+    def __post_init__(self) -> None:
+        whole(**{f"batch size {size}": size for size in self.batch_sizes})
+        not_negative(clean_after=self.clean_after)
 
     def cells(self) -> list[Cell]:
         """Return every run, Source's first; a wrong name or option is refused before any starts."""

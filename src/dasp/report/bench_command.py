@@ -127,7 +127,7 @@ def _refuse_for_many(reference: str, names: Sequence[str], flags: Mapping[str, o
     if given:
         raise OptionError(
             f"{reference} is a list of plans, and --{given[0]} changes one: name it, such as "
-            f"`dasp bench {reference}/{names[-1]}`."
+            f"`dasp bench {reference}/{names[0]}`."
         )
 
 
@@ -214,11 +214,18 @@ def _announce(plan: Plan, place: Place, console: Console) -> None:
     processes = cores() if place.workers is None else place.workers
     minutes = estimate_seconds(todo, processes) / 60
     console.print(
-        f"{len(cells)} runs: {', '.join(plan.methods)} on {', '.join(plan.protocols)}, severity "
+        f"{_several(len(cells), 'run')}: {', '.join(plan.methods)} on "
+        f"{', '.join(plan.protocols)}, severity "
         f"{', '.join(map(str, plan.severities))}, models {', '.join(references)}, "
         f"{cells[0].data['samples']} samples a domain; {len(cells) - len(todo)} done already.",
         highlight=False,
     )
     if todo:
-        length = "less than a minute" if minutes < 1 else f"about {minutes:.0f} minutes"
+        length = (
+            "less than a minute" if minutes < 1 else f"about {_several(round(minutes), 'minute')}"
+        )
         console.print(f"To do: {length} of adapting on {processes} processes, after encoding.")
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

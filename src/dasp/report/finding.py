@@ -60,12 +60,12 @@ def _ranked(group: Group) -> list[tuple[float, list[str]]]:
     """
     each = {label: accuracies(group, label, _judged(group)) for label in group.labels}
     fullest = max(len(values) for values in each.values())
+    means = {label: mean_std(values.values())[0] for label, values in each.items()}
+    full = {n: m for n, m in means.items() if m is not None and len(each[n]) == fullest}
     ranked: dict[float, list[str]] = {}
-    for label, values in each.items():
-        mean, _ = mean_std(values.values())
-        if mean is not None and len(values) == fullest:
-            ranked.setdefault(round(mean, 1), []).append(label)
-    return sorted(ranked.items(), reverse=True)
+    for label in sorted(full, key=lambda label: -full[label]):
+        ranked.setdefault(round(full[label], 1), []).append(label)
+    return list(ranked.items())
 
 
 def _naming(found: Sequence[Indicators]) -> str:
