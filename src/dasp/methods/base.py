@@ -68,12 +68,12 @@ class Method(nn.Module, ABC):
         check_parts(model)
         check_seed(seed)
         name = type(self).__name__
-        for need in self.needs:
-            check_need(model, need, name)
         if self.exactly_two_modalities and len(model.modalities) != 2:  # type: ignore[arg-type]
             raise ContractError(
                 f"{name} is defined for two modalities; this model has {model.modalities}."
             )
+        for need in self.needs:
+            check_need(model, need, name)
         self._model = model
         self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
