@@ -7,6 +7,7 @@ from typing import Any
 from dasp.bench.efficiency import FORMAT
 from dasp.bench.passes import ENCODERS
 from dasp.core.errors import InputError
+from dasp.report.fields import reading
 from dasp.report.groups import METHODS
 from dasp.report.runs import Run
 
@@ -108,7 +109,7 @@ def efficiency_of(content: Mapping[str, Any]) -> Efficiency:
     """Return what one parsed efficiency file holds, or say what is wrong with it."""
     if not isinstance(content, Mapping) or content.get("format") != FORMAT:
         raise InputError(f"it is not an efficiency file of format {FORMAT}.")
-    try:
+    with reading("measure it again"):
         result, measured = content["result"], content["measured"]
         found = Efficiency(
             key=str(content["key"]),
@@ -124,12 +125,6 @@ def efficiency_of(content: Mapping[str, Any]) -> Efficiency:
             peak_mib=measured["memory"]["peak_mib"],
             measured=dict(measured),
         )
-    except KeyError as error:
-        raise InputError(f"the field {error} is missing; measure it again.") from error
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"its fields are not of the right kind ({error}); measure again."
-        ) from None
     if not found.rounds or len(found.rounds) != len(found.source) or found.samples < 1:
         raise InputError("its rounds contradict each other; measure it again.")
     return found

@@ -11,6 +11,7 @@ from dasp.bench.indicators import FORMAT as INDICATORS
 from dasp.bench.kinds import RECORD
 from dasp.core.errors import InputError
 from dasp.report.efficiencies import Efficiency, efficiency_of
+from dasp.report.fields import reading
 from dasp.report.indicators import Indicators, indicators_of
 from dasp.report.runs import FORMATS, Run, run_of
 
@@ -85,7 +86,7 @@ def _add(found: Folder, name: str, content: Any) -> None:
 
 def _plan_of(content: Mapping[str, Any], folder: PurePosixPath) -> PlanRecord:
     """Return a plan record; its files lie in `folder`, the one above its own."""
-    try:
+    with reading("run the plan again"):
         return PlanRecord(
             name=str(content["name"]),
             title=str(content["title"]) or str(content["name"]),
@@ -95,7 +96,3 @@ def _plan_of(content: Mapping[str, Any], folder: PurePosixPath) -> PlanRecord:
             command=str(content["command"]),
             files=tuple((folder / str(file)).as_posix() for file in content["files"]),
         )
-    except KeyError as error:
-        raise InputError(f"the field {error} is missing; run the plan again.") from error
-    except TypeError as error:
-        raise InputError(f"its fields are not of the right kind ({error}); run it again.") from None

@@ -10,6 +10,7 @@ from typing import Any
 from dasp.bench.indicator_measure import INDICATORS
 from dasp.bench.indicators import FORMAT
 from dasp.core.errors import InputError
+from dasp.report.fields import reading
 from dasp.report.runs import CLEAN
 
 SCORES = ("released", "paper")
@@ -89,7 +90,7 @@ def indicators_of(content: Mapping[str, Any]) -> Indicators:
     """Return what one parsed file holds, or say what is wrong with it."""
     if not isinstance(content, Mapping) or content.get("format") != FORMAT:
         raise InputError(f"it is not a file of format {FORMAT}.")
-    try:
+    with reading("measure it again"):
         cell, result = content["cell"], content["result"]
         found = Indicators(
             key=str(content["key"]),
@@ -103,12 +104,6 @@ def indicators_of(content: Mapping[str, Any]) -> Indicators:
             noise_floor={name: float(result["noise_floor"][name]["mean"]) for name in SCORES},
             domains=tuple(_domain(domain) for domain in result["domains"]),
         )
-    except KeyError as error:
-        raise InputError(f"the field {error} is missing; measure it again.") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"its fields are not of the right kind ({error}); measure it again."
-        ) from None
     if not _sound(found):
         raise InputError("its figures contradict each other; measure it again.")
     return found

@@ -6,6 +6,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
 from dasp.core.errors import InputError
+from dasp.report.fields import reading
 from dasp.report.hits import unpack_hits
 
 FORMATS = ("dasp-result-1", "dasp-result-2")
@@ -117,7 +118,7 @@ def run_of(result: Result) -> Run:
     """Return the run of one parsed result file, or say what is wrong with it."""
     if not isinstance(result, Mapping) or result.get("format") not in FORMATS:
         raise InputError(f"it is not a result file of format {' or '.join(FORMATS)}.")
-    try:
+    with reading("run this cell again"):
         cell, counts = result["cell"], result["result"]
         run = Run(
             key=str(result["key"]),
@@ -143,12 +144,6 @@ def run_of(result: Result) -> Run:
             clean_after=_clean_after(counts.get("clean_after")),
         )
         _check(run, float(counts["accuracy"]))
-    except InputError:
-        raise
-    except KeyError as error:
-        raise InputError(f"the field {error} is missing; run this cell again.") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"its fields are not of the right kind ({error}); run it again.") from None
     return run
 
 
