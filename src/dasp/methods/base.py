@@ -60,6 +60,12 @@ class Method(nn.Module, ABC):
     """True: `fit` must be given clean source samples before the first batch."""
 
     exactly_two_modalities: ClassVar[bool] = False
+
+    learns_from_part: ClassVar[bool] = True
+    """False: `step` wants every modality. A batch that lacks one is then predicted from the rest
+    and teaches nothing, as `dasp.methods.missing` says. Nothing to say for a method of exactly
+    two modalities or one that `needs` the fusion's attention: they never learn from a part."""
+
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
 

@@ -12,6 +12,7 @@ from dasp.core.contract import check_batch, check_placement
 from dasp.core.errors import ContractError, OptionError
 from dasp.core.seeding import batch_seed
 from dasp.core.types import Diagnosis, Inputs, Outcome, Prediction, Step, Tokens, Trainable
+from dasp.methods import missing
 from dasp.methods import state as saved
 from dasp.methods.base import Method, Predict, build_method
 from dasp.methods.finite import finite_rows, spoilt
@@ -89,7 +90,10 @@ class Adaptation:
     @torch.inference_mode(False)
     @torch.enable_grad()
     def __call__(self, inputs: Inputs) -> Outcome:
-        """Infer and adapt on raw inputs {name: (B, ...)}; also inside `torch.no_grad()`."""
+        """Infer and adapt on raw inputs {name: (B, ...)}; also inside `torch.no_grad()`.
+
+        Modalities may be missing, but not all: leave their names out (see `methods.missing`).
+        """
         inputs = self._checked(inputs, "inputs")
         finite = finite_rows(inputs)
         if not finite.all():
@@ -178,7 +182,7 @@ class Adaptation:
         updated, restart = False, False
         for _ in range(self.steps):
             with self._precision():
-                step = self.method.step(batch)
+                step = missing.step(self.method, batch)
             first = first or step
             if step.loss is None:
                 break
@@ -193,9 +197,11 @@ class Adaptation:
         reported = self._rebalanced(logits)
         if self._rebalancer is not None:
             self._rebalancer.remember(logits)
+        rollback = None
         if restart:
             self.memory.restore(self.source, keep_index=True)
-        return _outcome(first, reported, updated=updated)
+            rollback = f"{type(self.method).__name__} asked to start over from the source state"
+        return _outcome(first, reported, updated=updated, rollback=rollback)
 
     def _rebalanced(self, logits: Tensor) -> Tensor:
         return logits if self._rebalancer is None else self._rebalancer(logits)
@@ -203,12 +209,12 @@ class Adaptation:
     @torch.no_grad()
     def _infer(self, batch: Tokens) -> Prediction:
         with self._precision():
-            return self.method.predict(batch)
+            return missing.predict(self.method, batch)
 
     @torch.no_grad()
     def _alone(self, batch: Tokens) -> dict[str, Tensor]:
         with self._precision():
-            tokens = self.method.adapted_tokens(batch)
+            tokens = missing.adapted_tokens(self.method, batch)
             return {name: self.method.fuse({name: own}).logits for name, own in tokens.items()}
 
     def _infer_only_finite(self, batch: Inputs, finite: Tensor, encoded: bool = False) -> Outcome:
@@ -234,7 +240,7 @@ class Adaptation:
             raise ContractError(
                 f"{type(self.method).__name__} tunes the encoder: call it with raw inputs."
             )
-        check_batch(batch, self.method.model, kind)
+        check_batch(batch, self.method.model, kind, part=True)
         check_placement(batch, self.model)
         # A tensor made in inference mode cannot take part in learning; its copy can.
         return {name: v.clone() if v.is_inference() else v for name, v in batch.items()}
@@ -300,7 +306,11 @@ def adapt(
 
 
 def _outcome(
-    step: Step, logits: Tensor, updated: bool = False, rejected: str | None = None
+    step: Step,
+    logits: Tensor,
+    updated: bool = False,
+    rejected: str | None = None,
+    rollback: str | None = None,
 ) -> Outcome:
     loss = None if step.loss is None else float(step.loss.detach())
-    return Outcome(logits.detach(), step.diagnosis, updated, loss, rejected)
+    return Outcome(logits.detach(), step.diagnosis, updated, loss, rejected, rollback)
