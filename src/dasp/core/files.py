@@ -8,10 +8,11 @@ from pathlib import Path
 
 
 @contextmanager
-def atomic_path(path: str | Path) -> Iterator[Path]:
+def atomic_path(path: str | Path, durable: bool = False) -> Iterator[Path]:
     """Give a temporary path beside `path`; move it there only if the block succeeds.
 
-    A crash, a full disk or a kill leaves the old file (or none), never half of a new one.
+    A crash, a full disk or a kill leaves the old file (or none), never half of a new one. If it is
+    to be `durable`, so does a power failure: the disk has the file before its name.
     """
     target = Path(path)
     if target.is_dir():
@@ -27,6 +28,18 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         umask = os.umask(0)
         os.umask(umask)
         part.chmod(0o666 & ~umask)  # mkstemp makes files private; ours are ordinary ones
+        if durable:
+            _to_disk(part)
         part.replace(target)
+        if durable:
+            _to_disk(target.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
