@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 
 
@@ -34,6 +35,14 @@ def atomic_path(path: str | Path, durable: bool = False) -> Iterator[Path]:
         if durable:
             _to_disk(target.parent)
     finally:
+        part.unlink(missing_ok=True)
+
+
+def remove_parts(path: str | Path) -> None:
+    """Remove what kills in the midst of `atomic_path` have left beside a file of one writer."""
+    target = Path(path)
+    random = "?" * 8  # the length of the names that mkstemp draws
+    for part in target.parent.glob(f".{escape(target.stem)}.{random}.part{escape(target.suffix)}"):
         part.unlink(missing_ok=True)
 
 

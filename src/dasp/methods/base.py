@@ -1,6 +1,6 @@
 """What a method is: which parameters it trains and what it makes of one batch.
 
-A method holds no loop. `dasp.methods.loop.Adaptation` freezes the model, calls `step`, guards
+A method holds no loop. `dasp.methods.engine.Engine` freezes the model, calls `step`, guards
 the update, snapshots and restores; it is written once for all methods.
 """
 

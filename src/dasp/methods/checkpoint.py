@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dasp.core.errors import OptionError
+from dasp.core.files import remove_parts
 from dasp.methods import saved
 from dasp.methods.base import whole
 from dasp.service.recorder import Recorder
@@ -17,6 +18,7 @@ class Checkpoint:
         self.path, self.every = Path(path), every
         if self.path.is_dir():
             raise OptionError(f"checkpoint={str(path)!r} is a folder: give the path of a file.")
+        remove_parts(self.path)
         self._written_at = 0
 
     def start_from(self, batches: int) -> int:
