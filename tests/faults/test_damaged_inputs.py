@@ -1,4 +1,4 @@
-"""Damaged inputs among good ones: each is refused or handled as docs/operation.md says."""
+"""Damaged inputs among good ones: each is refused or handled as docs/own_model.md says."""
 
 import numpy as np
 import pytest

@@ -37,8 +37,9 @@ class Counters:
 
     def add_each(self, name: str, modalities: Iterable[str]) -> None:
         """Count one thing for each of some modalities."""
+        own = self.by_modality[name]
         for modality in modalities:
-            self.by_modality[name][modality] += 1
+            own[modality] = own.get(modality, 0) + 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return a copy as plain dicts and ints."""
