@@ -102,7 +102,7 @@ def run(tta, twin, rng, count, kinds, shares, good):
         damaged = kinds[kind](batch, rng)
         if kind not in HANDLED:
             seen[give_damaged(tta, kind, damaged)] += 1
-        if kind in HANDLED or place % 25 == 0:
+        if kind in HANDLED or place % 40 == 0:
             batch = damaged if kind in HANDLED else batch
             outcome, expected = tta(batch), twin(batch)
             seen["given"] += 1
@@ -128,9 +128,9 @@ def test_ten_thousand_damaged_inputs_leave_dasp_as_the_good_ones_alone_do():
         for _ in range(2)
     )
     rng = np.random.default_rng(0)
-    shares = weights(kinds, rejected=0.02, handled=0.01)
+    shares = weights(kinds, rejected=0.01, handled=0.008)
     seen = run(tta, twin, rng, 10_000, kinds, shares, good_batches(9))
-    assert min(seen.values()) > 400
+    assert min(seen.values()) > 300
     counters = tta.counters
     assert counters["rejections"] == seen["rejections"]
     assert counters["errors"] == seen["errors"]
@@ -206,7 +206,8 @@ def test_an_update_after_which_nothing_can_be_predicted_is_undone():
 
         def step(self, batch):
             logits = self.forward(batch).logits
-            return dasp.Step(logits, -100 * logits.square().sum())
+            away = tuple(-torch.ones_like(weight) for weight in self.trainable())
+            return dasp.Step(logits, logits.square().mean().detach(), gradients=away)
 
     batch = good_batches(1)[0]
     tta = dasp.adapt(Toy(seed=1), Bursts, lr=3e38, predict="after")

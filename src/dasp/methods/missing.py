@@ -10,6 +10,7 @@ The prediction is made from the modalities that are there, and so is the diagnos
   weights as they are by now, without what the method put around them.
 """
 
+import torch
 from torch import Tensor
 
 from dasp.core.contract import HasFusionQkv
@@ -36,7 +37,8 @@ def predict(method: Method, batch: Tokens) -> Prediction:
     """Predict with the present state; changes nothing."""
     if learns_from(method, batch):
         return method.predict(batch)
-    return Prediction(method.fuse(adapted_tokens(method, batch)).logits.detach())
+    with torch.no_grad():
+        return Prediction(method.fuse(adapted_tokens(method, batch)).logits)
 
 
 def adapted_tokens(method: Method, batch: Tokens) -> dict[str, Tensor]:
