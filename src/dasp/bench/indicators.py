@@ -1,11 +1,12 @@
 """Run a plan of kind "indicators": what each source model shows under every shift."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import torch
 
@@ -33,6 +34,8 @@ FORMAT = "dasp-indicators-1"
 class View:
     """One file: a model in all domains of a severity, in batches of one size."""
 
+    kind: ClassVar[str] = "indicators"
+
     data: dict[str, Any]
     model: dict[str, str]
     severity: int
@@ -51,7 +54,7 @@ class View:
         """Return a name that a reader understands and that no other view has."""
         model = self.model["name"].replace("/", "-")
         size = f"batch{self.batch_size}"
-        return f"indicators-{self.severity}-{size}-{model}-{self.seed}-{self.key[:8]}.json"
+        return f"{self.kind}-{self.severity}-{size}-{model}-{self.seed}-{self.key[:8]}.json"
 
 
 Item = tuple[str, list[View]]
@@ -61,6 +64,8 @@ Item = tuple[str, list[View]]
 class Job:
     """What a worker does; it goes to each worker once, models and data are opened there."""
 
+    format = FORMAT
+
     def __init__(self, plan: Plan, place: Place) -> None:
         self.plan, self.place = plan, place
 
@@ -69,37 +74,46 @@ class Job:
         torch.set_num_threads(1)
         start = time.perf_counter()
         model, views = item
+        for view, result in zip(views, self.results(model, views), strict=True):
+            seconds = {"measure": round(time.perf_counter() - start, 3)}
+            measured = {"seconds": seconds, **provenance()}
+            write_result(self.place.results, view, result, measured, self.format)
+
+    def results(self, model: str, views: Sequence[View]) -> Iterable[dict[str, Any]]:
+        """Give what is found for each view of a model."""
         measure = Measure(open_features(model, self.plan.data, self.place), views[0].seed)
         sizes = [view.batch_size for view in views]
         damaged = domains_of(measure.modalities, views[0].severity, views[0].corruptions)
         found = [measure.domain(domain, sizes) for domain in [None, *damaged]]
         for place, view in enumerate(views):
-            result = {
+            yield {
                 "modalities": list(measure.modalities),
                 "noise_floor": noise_floor(measure, view.batch_size),
                 "domains": [by_size[place] for by_size in found],
             }
-            seconds = {"measure": round(time.perf_counter() - start, 3)}
-            measured = {"seconds": seconds, **provenance()}
-            write_result(self.place.results, view, result, measured, FORMAT)
 
 
 def run_indicators(plan: Plan, place: Place, show: bool = True) -> list[Path]:
-    """Measure what is not measured yet; return the files of all views of the plan.
+    """Measure what is not measured yet; return the files of all views of the plan."""
+    return run_views(Job(plan, place), items_of(plan), show)
+
+
+def run_views(job: Job, items: Sequence[Item], show: bool) -> list[Path]:
+    """Do the job on what is not measured yet; return the files of all views.
 
     Safe to interrupt: a view that is written is not made again.
     """
-    items = items_of(plan)
+    place = job.place
     place.results.mkdir(parents=True, exist_ok=True)
     still = [
-        (model, [view for view in views if not is_done(place.results, view, FORMAT)])
+        (model, [view for view in views if not is_done(place.results, view, job.format)])
         for model, views in items
     ]
     todo = [(model, views) for model, views in still if views]
     if todo:
         with Bars(show) as bars:
-            fill_store(_needed(todo), plan.data, place, bars)
-            bars.phase("measure", run_jobs(Job(plan, place), todo, place.workers), len(todo))
+            fill_store(_needed(todo), job.plan.data, place, bars)
+            bars.phase("measure", run_jobs(job, todo, place.workers), len(todo))
     return [place.results / view.filename for _, views in items for view in views]
 
 
@@ -108,11 +122,18 @@ def indicator_files(plan: Plan) -> list[str]:
     return [view.filename for _, views in items_of(plan) for view in views]
 
 
-def items_of(plan: Plan) -> list[Item]:
-    """Return what a plan measures; a wrong name is refused before anything starts."""
+def items_of(
+    plan: Plan,
+    make: Callable[..., View] = View,
+    modules: Sequence[ModuleType] = (indicator_measure, redundancy),
+) -> list[Item]:
+    """Return what a plan measures, its views made by `make`; `modules` are what measures.
+
+    A wrong name is refused before anything starts.
+    """
     identity = plan.data.open().identity
     code = sha256()
-    for module in (indicator_measure, redundancy):
+    for module in modules:
         code.update(Path(str(module.__file__)).read_bytes())
     items = []
     for model in plan.models:
@@ -124,7 +145,7 @@ def items_of(plan: Plan) -> list[Item]:
                 (
                     model,
                     [
-                        View(
+                        make(
                             data=identity,
                             model=name,
                             severity=severity,

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from dasp.bench.efficiency import efficiency_files, run_efficiency
+from dasp.bench.flags import flag_files, run_flags
 from dasp.bench.indicators import indicator_files, run_indicators
 from dasp.bench.plan import Plan
 from dasp.bench.prepare import Place
@@ -17,6 +18,8 @@ def files_of(plan: Plan) -> list[str]:
     """Return the names of the result files that a plan makes, before any is made."""
     if plan.kind == "indicators":
         return indicator_files(plan)
+    if plan.kind == "flags":
+        return flag_files(plan)
     if plan.kind == "efficiency":
         return efficiency_files(plan)
     return [cell.filename for cell in plan.cells()]
@@ -24,7 +27,7 @@ def files_of(plan: Plan) -> list[str]:
 
 def run_any(plan: Plan, place: Place, show: bool = True) -> list[Path]:
     """Run what a plan still lacks; return all its result files."""
-    runners = {"indicators": run_indicators, "efficiency": run_efficiency}
+    runners = {"indicators": run_indicators, "flags": run_flags, "efficiency": run_efficiency}
     return runners.get(plan.kind, run_plan)(plan, place, show)
 
 

@@ -9,7 +9,7 @@ from dasp.bench.material import DataOptions
 from dasp.bench.plan import PLANS, Entry, Plan
 from dasp.core.errors import OptionError, unknown_name
 
-KINDS = ("streams", "indicators", "efficiency")
+KINDS = ("streams", "indicators", "flags", "efficiency")
 LISTS = ("show", "models", "protocols", "severities", "seeds", "batch_sizes", "corruptions")
 
 

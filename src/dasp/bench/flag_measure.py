@@ -1,0 +1,107 @@
+"""How often each indicator flags a modality: a damaged one, a healthy one, any on clean data.
+
+Nothing adapts here. An indicator is judged against its own level on clean training samples, and a
+modality counts as flagged where it deviates by more than a threshold; several are counted at once.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dasp.bench.features import Features, Part, own_domain
+from dasp.bench.indicator_measure import Measure, whole_batches
+from dasp.core.seeding import numpy_generator
+from dasp.methods.batch_statistics import Seen
+from dasp.methods.indicators import Look, Values
+from dasp.methods.levels import Level, Levels, clean_levels, deviations
+from dasp.streams.domains import Domain
+from dasp.streams.orders import sample_order
+
+THRESHOLDS = (2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0)
+ORDERS = ("shuffled", "sorted")
+CLEAN_ORDERS = 8  # in which clean samples come: of one order alone there are too few batches
+
+
+class Watch(Measure):
+    """Looks at the domains of one model; a modality's clean samples are passed once for all."""
+
+    def __init__(self, features: Features, seed: int) -> None:
+        super().__init__(features, seed)
+        self._views: dict[str, Seen] = {}
+
+    def look(self, domain: Domain | None) -> Look:
+        """Return what the model makes of all samples of a domain (None: clean)."""
+        seen = {name: self._view(Part(name, domain, True)) for name in self.modalities}
+        return Look(seen, self._pass(self.modalities, domain)[1])
+
+    def _view(self, part: Part) -> Seen:
+        clean = own_domain(part) is None
+        if clean and part.modality in self._views:
+            return self._views[part.modality]
+        found = Seen(*self._pass((part.modality,), part.domain))
+        if clean:
+            self._views[part.modality] = found
+        return found
+
+    def batches(self, domain: Domain | None, order: str, size: int) -> Iterator[Tensor]:
+        """Give the rows of each whole batch of a domain, clean samples in several orders."""
+        for again in range(CLEAN_ORDERS if domain is None else 1):
+            # The first order is the one in which a run meets this domain.
+            purpose = ("order", domain_name(domain), *([str(again)] if again else []))
+            draws = numpy_generator(self.seed, *purpose)
+            yield from whole_batches(sample_order(order, self.labels.numpy(), size, draws), size)
+
+
+def levels_of(clean: Look, size: int, seed: int) -> dict[str, dict[str, Level]]:
+    """Return the levels of all indicators, for batches of one size."""
+    return clean_levels(clean, size, numpy_generator(seed, "clean batches", str(size)))
+
+
+def count_flags(
+    watch: Watch, domain: Domain | None, clean: Look, levels: Mapping[int, Levels]
+) -> dict[int, dict[str, Any]]:
+    """Return how many batches of a domain are flagged, by batch size (those of `levels`) and order.
+
+    `flagged` counts by indicator, modality and threshold, `none` the batches without any flag.
+    """
+    look = watch.look(domain)
+    found: dict[int, dict[str, Any]] = {}
+    for size, mine in levels.items():
+        found[size] = {}
+        for order in ORDERS:
+            batches = watch.batches(domain, order, size)
+            deviating = [deviations(look[rows], clean, mine) for rows in batches]
+            found[size][order] = {"name": domain_name(domain), **_counted(deviating)}
+    return found
+
+
+def domain_name(domain: Domain | None) -> str:
+    """Return the name of a domain in results."""
+    return "clean" if domain is None else str(domain)
+
+
+def _counted(batches: list[dict[str, Values]]) -> dict[str, Any]:
+    flagged, none = {}, {}
+    for indicator, first in batches[0].items():
+        found = np.array([list(batch[indicator].values()) for batch in batches])  # (batches, M)
+        over = found > np.array(THRESHOLDS)[:, None, None]  # (thresholds, batches, M)
+        by_modality = over.sum(axis=1).T.tolist()
+        flagged[indicator] = dict(zip(first, by_modality, strict=True))
+        none[indicator] = (~over.any(axis=2)).sum(axis=1).tolist()
+    return {"batches": len(batches), "flagged": flagged, "none": none}
+
+
+def levels_as_data(levels: Levels) -> dict[str, dict[str, list[float]]]:
+    """Return mean and deviation of each level as plain data."""
+    return {
+        indicator: {name: [round(x.mean, 6), round(x.std, 6)] for name, x in found.items()}
+        for indicator, found in levels.items()
+    }
+
+
+def look_at_source(features: Features, count: int, seed: int) -> Look:
+    """Return what the model makes of `count` clean training samples, kept in the store."""
+    source = Features(features.material.source(count), features.model, features.store)
+    return Watch(source, seed).look(None)

@@ -1,0 +1,120 @@
+"""Indicators: numbers that tell, from a batch without labels, whether a modality is shifted.
+
+All have one form, `indicator(batch, clean) → {modality: value}`. A value means little by itself:
+`levels.py` compares it with the values of clean batches of the same size.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dasp.methods.batch_statistics import (
+    Seen,
+    corrected_correlation,
+    disagreement,
+    effective_rank,
+    mean_distance,
+    mean_share,
+    nearest_clean,
+    profile_distance,
+    spread_ratio,
+)
+from dasp.methods.losses import entropy
+from dasp.methods.redundancy import paper_redundancy, released_redundancy
+
+Values = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a source model makes of n samples: of each modality alone, and of all together."""
+
+    seen: Mapping[str, Seen]
+    joint: Tensor  # logits (n, C)
+
+    def __getitem__(self, rows: Tensor) -> "Look":
+        """Return some of the samples: rows (k,) → a look at k samples."""
+        return Look({name: view[rows] for name, view in self.seen.items()}, self.joint[rows])
+
+
+Judge = Callable[[Look, Look], Values]
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """How to judge the modalities of a batch, and which way a shift moves the value."""
+
+    judge: Judge
+    two_sided: bool = False  # a shift may also lower it
+    needs_clean: bool = False  # its value depends on the clean samples, not only its level
+
+    def __call__(self, batch: Look, clean: Look) -> Values:
+        """Return the value of each modality of a batch, given a look at clean samples."""
+        return self.judge(batch, clean)
+
+
+def _released(batch: Look, clean: Look) -> Values:  # noqa: ARG001
+    found = released_redundancy({name: view.embedding for name, view in batch.seen.items()})
+    return {name: float(value) for name, value in found.items()}
+
+
+def _disagreement(batch: Look, clean: Look) -> Values:  # noqa: ARG001
+    return {n: float(disagreement(view.logits, batch.joint)) for n, view in batch.seen.items()}
+
+
+def _alone(value: Callable[[Seen], Tensor]) -> Judge:
+    """Judge each modality by itself."""
+
+    def judge(batch: Look, clean: Look) -> Values:  # noqa: ARG001
+        return {name: float(value(view)) for name, view in batch.seen.items()}
+
+    return judge
+
+
+def _beside_clean(value: Callable[[Seen, Seen], Tensor]) -> Judge:
+    """Judge each modality by the batch and by clean samples of it."""
+
+    def judge(batch: Look, clean: Look) -> Values:
+        return {name: float(value(view, clean.seen[name])) for name, view in batch.seen.items()}
+
+    return judge
+
+
+INDICATORS: dict[str, Indicator] = {
+    "released redundancy": Indicator(_released),
+    "paper redundancy": Indicator(_alone(lambda seen: paper_redundancy(seen.embedding))),
+    "corrected correlation": Indicator(
+        _alone(lambda seen: corrected_correlation(seen.embedding)), two_sided=True
+    ),
+    "mean share": Indicator(_alone(lambda seen: mean_share(seen.embedding))),
+    "effective rank": Indicator(
+        _alone(lambda seen: effective_rank(seen.embedding)), two_sided=True
+    ),
+    "norm": Indicator(_alone(lambda seen: seen.embedding.norm(dim=1).mean()), two_sided=True),
+    "entropy": Indicator(_alone(lambda seen: entropy(seen.logits).mean())),
+    "log-sum-exp": Indicator(
+        _alone(lambda seen: seen.logits.logsumexp(dim=1).mean()), two_sided=True
+    ),
+    "disagreement": Indicator(_disagreement),
+    "mean distance": Indicator(
+        _beside_clean(lambda seen, clean: mean_distance(seen.embedding, clean.embedding)),
+        needs_clean=True,
+    ),
+    "spread": Indicator(
+        _beside_clean(lambda seen, clean: spread_ratio(seen.embedding, clean.embedding)),
+        two_sided=True,
+        needs_clean=True,
+    ),
+    "nearest clean": Indicator(
+        _beside_clean(lambda seen, clean: nearest_clean(seen.embedding, clean.embedding)),
+        needs_clean=True,
+    ),
+    "profile": Indicator(_beside_clean(profile_distance), needs_clean=True),
+}
+COMBINATIONS: dict[str, tuple[str, ...]] = {
+    "mean share or effective rank": ("mean share", "effective rank"),
+    "mean distance or spread": ("mean distance", "spread"),
+    "profile or nearest clean": ("profile", "nearest clean"),
+}
+"""Several indicators as one: a modality deviates by the largest of theirs."""
