@@ -19,7 +19,7 @@ from dasp.methods.levels import Level, Levels, clean_levels, deviations
 from dasp.streams.domains import Domain
 from dasp.streams.orders import sample_order
 
-THRESHOLDS = (2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0)
+THRESHOLDS = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0)
 ORDERS = ("shuffled", "sorted")
 CLEAN_ORDERS = 8  # in which clean samples come: of one order alone there are too few batches
 
@@ -64,16 +64,18 @@ def count_flags(
 ) -> dict[int, dict[str, Any]]:
     """Return how many batches of a domain are flagged, by batch size (those of `levels`) and order.
 
-    `flagged` counts by indicator, modality and threshold, `none` the batches without any flag.
+    Counts are by indicator and threshold: of the damaged modality if there is one (`hits`), of any
+    other (`wrong`, at most one a batch).
     """
     look = watch.look(domain)
+    damaged = None if domain is None else domain.modality
     found: dict[int, dict[str, Any]] = {}
     for size, mine in levels.items():
         found[size] = {}
         for order in ORDERS:
             batches = watch.batches(domain, order, size)
             deviating = [deviations(look[rows], clean, mine) for rows in batches]
-            found[size][order] = {"name": domain_name(domain), **_counted(deviating)}
+            found[size][order] = {"name": domain_name(domain), **_counted(deviating, damaged)}
     return found
 
 
@@ -82,15 +84,16 @@ def domain_name(domain: Domain | None) -> str:
     return "clean" if domain is None else str(domain)
 
 
-def _counted(batches: list[dict[str, Values]]) -> dict[str, Any]:
-    flagged, none = {}, {}
-    for indicator, first in batches[0].items():
-        found = np.array([list(batch[indicator].values()) for batch in batches])  # (batches, M)
-        over = found > np.array(THRESHOLDS)[:, None, None]  # (thresholds, batches, M)
-        by_modality = over.sum(axis=1).T.tolist()
-        flagged[indicator] = dict(zip(first, by_modality, strict=True))
-        none[indicator] = (~over.any(axis=2)).sum(axis=1).tolist()
-    return {"batches": len(batches), "flagged": flagged, "none": none}
+def _counted(batches: list[dict[str, Values]], damaged: str | None) -> dict[str, Any]:
+    modalities = list(next(iter(batches[0].values())))
+    values = [[list(found.values()) for found in batch.values()] for batch in batches]
+    # (modalities, indicators, thresholds, batches)
+    over = np.array(values).T[:, :, None, :] > np.array(THRESHOLDS)[:, None]
+    healthy = [name != damaged for name in modalities]
+    counts = {"batches": len(batches), "wrong": over[healthy].any(axis=0).sum(axis=2).tolist()}
+    if damaged is not None:
+        counts["hits"] = over[modalities.index(damaged)].sum(axis=2).tolist()
+    return counts
 
 
 def levels_as_data(levels: Levels) -> dict[str, dict[str, list[float]]]:

@@ -21,6 +21,7 @@ from dasp.bench.plan import Plan
 from dasp.bench.prepare import Place, open_features
 from dasp.methods import batch_statistics, indicators, redundancy
 from dasp.methods import levels as level_code
+from dasp.methods.indicators import COMBINATIONS, INDICATORS
 
 FORMAT = "dasp-flags-1"
 CLEAN_SAMPLES = 128  # of the training split, from which levels are learnt
@@ -52,6 +53,7 @@ class FlagJob(Job):
         for size, mine in levels.items():
             yield {
                 "modalities": list(watch.modalities),
+                "indicators": [*INDICATORS, *COMBINATIONS],
                 "thresholds": list(THRESHOLDS),
                 "levels": levels_as_data(mine),
                 "orders": {order: [counts[size][order] for counts in found] for order in ORDERS},

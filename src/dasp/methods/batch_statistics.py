@@ -88,8 +88,8 @@ def nearest_clean(embedding: Tensor, clean: Tensor) -> Tensor:
 
     A clean sample itself is no neighbour of its own, so that clean batches can be drawn from them.
     """
-    ends = (torch.nn.functional.normalize(part, dim=1) for part in (embedding, clean))
-    gaps: Tensor = torch.cdist(*ends)
+    normalize = torch.nn.functional.normalize
+    gaps = torch.cdist(normalize(embedding, dim=1), normalize(clean, dim=1))
     return gaps.masked_fill(gaps < SAME, 2.0).amin(dim=1).mean()
 
 
@@ -111,7 +111,8 @@ def profile_distance(seen: Seen, clean: Seen) -> Tensor:
     usual = sample_profile(clean)
     gap = sample_profile(seen).mean(dim=0) - usual.mean(dim=0)
     scatter = torch.cov(usual.T) + 1e-6 * torch.eye(2)
-    return (gap * torch.linalg.solve(scatter, gap)).sum()
+    solved: Tensor = torch.linalg.solve(scatter, gap)
+    return gap @ solved
 
 
 def _variance(clean: Tensor) -> Tensor:

@@ -114,7 +114,7 @@ INDICATORS: dict[str, Indicator] = {
 }
 COMBINATIONS: dict[str, tuple[str, ...]] = {
     "mean share or effective rank": ("mean share", "effective rank"),
-    "mean distance or spread": ("mean distance", "spread"),
-    "profile or nearest clean": ("profile", "nearest clean"),
+    "norm or entropy": ("norm", "entropy"),
+    "profile or disagreement": ("profile", "disagreement"),
 }
 """Several indicators as one: a modality deviates by the largest of theirs."""

@@ -7,11 +7,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dasp.bench.efficiency import FORMAT as EFFICIENCY
+from dasp.bench.flags import FORMAT as FLAGS
 from dasp.bench.indicators import FORMAT as INDICATORS
 from dasp.bench.kinds import RECORD
 from dasp.core.errors import InputError
 from dasp.report.efficiencies import Efficiency, efficiency_of
 from dasp.report.fields import reading
+from dasp.report.flags import Flags, flags_of
 from dasp.report.indicators import Indicators, indicators_of
 from dasp.report.runs import FORMATS, Run, run_of
 
@@ -35,6 +37,7 @@ class Folder:
 
     runs: dict[str, Run] = field(default_factory=dict)
     indicators: dict[str, Indicators] = field(default_factory=dict)
+    flags: dict[str, Flags] = field(default_factory=dict)
     efficiencies: dict[str, Efficiency] = field(default_factory=dict)
     plans: list[PlanRecord] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -42,7 +45,7 @@ class Folder:
     @property
     def files(self) -> set[str]:
         """Return the names of all result files that were read."""
-        return {*self.runs, *self.indicators, *self.efficiencies}
+        return {*self.runs, *self.indicators, *self.flags, *self.efficiencies}
 
 
 def read_folder(path: str | Path) -> Folder:
@@ -74,6 +77,8 @@ def _add(found: Folder, name: str, content: Any) -> None:
         found.runs[name] = run_of(content)
     elif kind == INDICATORS:
         found.indicators[name] = indicators_of(content)
+    elif kind == FLAGS:
+        found.flags[name] = flags_of(content)
     elif kind == EFFICIENCY:
         found.efficiencies[name] = efficiency_of(content)
     elif kind == RECORD:

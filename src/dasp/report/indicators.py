@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dasp.bench.indicator_measure import INDICATORS
 from dasp.bench.indicators import FORMAT
@@ -197,7 +197,14 @@ def average(values: Iterable[float]) -> float:
     return statistics.fmean(numbers) if numbers else math.nan
 
 
-def how_many_models(views: Iterable[Indicators]) -> str:
+class OfModel(Protocol):
+    """What was measured on a source model, by its name and digest."""
+
+    @property
+    def model(self) -> Mapping[str, Any]: ...
+
+
+def how_many_models(views: Iterable[OfModel]) -> str:
     """Say how many source models stand behind a figure."""
     count = len({(view.model["name"], view.model.get("digest")) for view in views})
     return "one source model" if count == 1 else f"mean over {count} source models"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from dasp.report.efficiencies import Efficiency
+from dasp.report.flags import Flags
 from dasp.report.folder import Folder, PlanRecord
 from dasp.report.groups import Group, group_runs, text
 from dasp.report.indicators import Indicators
@@ -22,6 +23,7 @@ class Section:
     plan: PlanRecord
     groups: Sequence[Group]
     indicators: Sequence[Indicators]
+    flags: Sequence[Flags]
     efficiencies: Sequence[Efficiency]
     beside: Sequence[Run]  # all runs of the folder, for the accuracy of what is measured here
     missing: int  # files of the plan that are not there, or damaged
@@ -52,6 +54,7 @@ def sections_of(folder: Folder) -> list[Section]:
                 plan,
                 group_runs(folder.runs[f] for f in plan.files if f in folder.runs),
                 [folder.indicators[f] for f in plan.files if f in folder.indicators],
+                [folder.flags[f] for f in plan.files if f in folder.flags],
                 [folder.efficiencies[f] for f in plan.files if f in folder.efficiencies],
                 beside=list(folder.runs.values()),
                 missing=len(set(plan.files) - folder.files),
@@ -68,6 +71,7 @@ def _leftover(folder: Folder) -> list[PlanRecord]:
     kinds: dict[str, Mapping[str, object]] = {
         "comparison": folder.runs,
         "indicators": folder.indicators,
+        "flags": folder.flags,
         "efficiency": folder.efficiencies,
     }
     show = [name for name, found in kinds.items() if not found.keys().isdisjoint(files)]

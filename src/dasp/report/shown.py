@@ -19,7 +19,7 @@ from dasp.report.groups import Group
 from dasp.report.paired import paired_note
 from dasp.report.parts import Part
 from dasp.report.sections import Section, setting_names
-from dasp.report.studies import batch_size, efficiency, forgetting, indicators, sensitivity
+from dasp.report.studies import batch_size, efficiency, flags, forgetting, indicators, sensitivity
 
 Show = Callable[[Section], list[Part]]
 
@@ -42,6 +42,7 @@ SHOWN: dict[str, tuple[Show, ...]] = {
     "sensitivity": (by_group(sensitivity),),
     "batch_size": (batch_size,),
     "indicators": (indicators,),
+    "flags": (flags,),
     "efficiency": (efficiency,),
 }
 ALWAYS: tuple[Show, ...] = (by_group(given), by_group(single_runs))

@@ -1,8 +1,11 @@
-"""What a section shows beside the comparison: forgetting, sensitivity, indicators, efficiency."""
+"""What a section shows beside the comparison: forgetting, sensitivity, indicators, costs."""
 
 from dasp.report.batch_size import batch_size_figures, batch_size_table
 from dasp.report.efficiency_figure import efficiency_figures
 from dasp.report.efficiency_tables import efficiency_table, passes_table
+from dasp.report.flag_figures import flag_figures
+from dasp.report.flag_tables import flag_tables
+from dasp.report.flags import flag_groups
 from dasp.report.forgetting import forgetting_figure, forgetting_table
 from dasp.report.groups import Group
 from dasp.report.indicator_figures import indicator_figures
@@ -40,6 +43,14 @@ def indicators(section: Section) -> list[Part]:
         Part("What the source models show", [*indicator_figures(views), *indicator_tables(views)])
         for views in groups
     ]
+    several = len(groups) > 1
+    return [part.of_setting(f"data {n}") if several else part for n, part in enumerate(parts, 1)]
+
+
+def flags(section: Section) -> list[Part]:
+    """Return what each indicator flags, data set by data set."""
+    groups = flag_groups(section.flags)
+    parts = [Part("What each indicator flags", [*flag_tables(g), *flag_figures(g)]) for g in groups]
     several = len(groups) > 1
     return [part.of_setting(f"data {n}") if several else part for n, part in enumerate(parts, 1)]
 
