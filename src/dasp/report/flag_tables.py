@@ -88,6 +88,6 @@ def _caption(shown: Rates, chosen: Rates) -> str:
         "by modality and severity; of clean ones without a flag; of damaged ones with a healthy "
         f"modality flagged; in % ({how_many_models(shown.views)}). Threshold: in standard "
         f"deviations of clean batches drawn from {view.source['samples']} training samples, the "
-        f"lowest with which {QUIET:.0f} % of clean batches, {which}, have no flag. Marked: the most "
-        "hits among indicators that leave as many clean ones alone here"
+        f"lowest with which {QUIET:.0f} % of clean batches, {which}, have no flag. Marked: the "
+        "most hits among indicators that leave as many clean ones alone here"
     )

@@ -198,10 +198,11 @@ def average(values: Iterable[float]) -> float:
 
 
 class OfModel(Protocol):
-    """What was measured on a source model, by its name and digest."""
+    """What was measured on a source model."""
 
     @property
-    def model(self) -> Mapping[str, Any]: ...
+    def model(self) -> Mapping[str, Any]:
+        """Return its name and digest."""
 
 
 def how_many_models(views: Iterable[OfModel]) -> str:
