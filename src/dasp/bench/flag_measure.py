@@ -13,7 +13,7 @@ from torch import Tensor
 from dasp.bench.features import Features, Part, own_domain
 from dasp.bench.indicator_measure import Measure, whole_batches
 from dasp.core.seeding import numpy_generator
-from dasp.methods.batch_statistics import Seen
+from dasp.core.types import Fused
 from dasp.methods.indicators import Look, Values
 from dasp.methods.levels import Level, Levels, clean_levels, deviations
 from dasp.streams.domains import Domain
@@ -29,18 +29,18 @@ class Watch(Measure):
 
     def __init__(self, features: Features, seed: int) -> None:
         super().__init__(features, seed)
-        self._views: dict[str, Seen] = {}
+        self._views: dict[str, Fused] = {}
 
     def look(self, domain: Domain | None) -> Look:
         """Return what the model makes of all samples of a domain (None: clean)."""
         seen = {name: self._view(Part(name, domain, True)) for name in self.modalities}
         return Look(seen, self._pass(self.modalities, domain)[1])
 
-    def _view(self, part: Part) -> Seen:
+    def _view(self, part: Part) -> Fused:
         clean = own_domain(part) is None
         if clean and part.modality in self._views:
             return self._views[part.modality]
-        found = Seen(*self._pass((part.modality,), part.domain))
+        found = Fused(*self._pass((part.modality,), part.domain))
         if clean:
             self._views[part.modality] = found
         return found

@@ -19,13 +19,14 @@ from dasp.bench.flag_measure import (
 from dasp.bench.indicators import Item, Job, View, domains_of, items_of, run_views
 from dasp.bench.plan import Plan
 from dasp.bench.prepare import Place, open_features
-from dasp.methods import batch_statistics, indicators, redundancy
+from dasp.methods import batch_statistics, indicators, profile, redundancy
 from dasp.methods import levels as level_code
 from dasp.methods.indicators import COMBINATIONS, INDICATORS
 
 FORMAT = "dasp-flags-1"
 CLEAN_SAMPLES = 128  # of the training split, from which levels are learnt
-CODE = (flag_measure, indicator_measure, batch_statistics, indicators, level_code, redundancy)
+MEASURING = (flag_measure, indicator_measure, level_code)
+JUDGING = (indicators, batch_statistics, profile, redundancy)
 
 
 @dataclass(frozen=True)
@@ -72,4 +73,4 @@ def flag_files(plan: Plan) -> list[str]:
 
 def _items(plan: Plan) -> list[Item]:
     source = plan.data.open().source(CLEAN_SAMPLES).identity
-    return items_of(plan, partial(FlagView, source=source), CODE)
+    return items_of(plan, partial(FlagView, source=source), MEASURING + JUDGING)

@@ -1,26 +1,12 @@
 """Numbers that a shift moves, each of one modality of one batch; small pure functions."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from dasp.methods.losses import entropy
-from dasp.methods.redundancy import paper_redundancy
+from dasp.core.types import Fused
+from dasp.methods.profile import CleanProfile, profile
 
 SAME = 1e-3  # between unit vectors nearer than this lies rounding only
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a model makes of one modality alone."""
-
-    embedding: Tensor  # (n, D)
-    logits: Tensor  # (n, C)
-
-    def __getitem__(self, rows: Tensor) -> "Seen":
-        """Return some of the samples: rows (k,) → embedding (k, D), logits (k, C)."""
-        return Seen(self.embedding[rows], self.logits[rows])
 
 
 def mean_share(embedding: Tensor) -> Tensor:
@@ -29,20 +15,8 @@ def mean_share(embedding: Tensor) -> Tensor:
     >>> round(float(mean_share(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))), 3)
     0.5
     """
-    return embedding.mean(dim=0).square().sum() / embedding.square().sum(dim=1).mean()
-
-
-def corrected_correlation(embedding: Tensor) -> Tensor:
-    """Mean squared correlation of two dimensions less what chance gives: (n, D) → ().
-
-    The squared correlation r² of n samples exceeds the true one by (1 − r²)/(n − 2) in the mean,
-    to first order: without that, small batches look redundant. 0 with fewer than three samples.
-    """
-    count = len(embedding)
-    if count < 3:
-        return embedding.new_zeros(())
-    squared = paper_redundancy(embedding)
-    return squared - (1 - squared) / (count - 2)
+    energy = embedding.square().sum(dim=1).mean().clamp(min=1e-12)
+    return embedding.mean(dim=0).square().sum() / energy
 
 
 def mean_distance(embedding: Tensor, clean: Tensor) -> Tensor:
@@ -98,21 +72,11 @@ def disagreement(logits: Tensor, joint: Tensor) -> Tensor:
     return (logits.argmax(dim=1) != joint.argmax(dim=1)).float().mean()
 
 
-def sample_profile(seen: Seen) -> Tensor:
-    """Log of the embedding's norm and entropy of the prediction, of each sample: → (n, 2)."""
-    return torch.stack([seen.embedding.norm(dim=1).log(), entropy(seen.logits)], dim=1)
-
-
-def profile_distance(seen: Seen, clean: Seen) -> Tensor:
-    """Hotelling's distance of the mean profile to the clean one: n and R samples → ().
-
-    Squared, in units of the scatter of a clean sample: gapᵀ C⁻¹ gap with the covariance C (2, 2).
-    """
-    usual = sample_profile(clean)
-    gap = sample_profile(seen).mean(dim=0) - usual.mean(dim=0)
-    scatter = torch.cov(usual.T) + 1e-6 * torch.eye(2)
-    solved: Tensor = torch.linalg.solve(scatter, gap)
-    return gap @ solved
+def profile_distance(seen: Fused, clean: Fused) -> Tensor:
+    """Distance of the mean profile of n samples to that of R clean ones: → ()."""
+    known = CleanProfile()
+    known.fit(profile(clean))
+    return known.distance(profile(seen))
 
 
 def _variance(clean: Tensor) -> Tensor:

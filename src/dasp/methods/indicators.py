@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from dasp.core.types import Fused
 from dasp.methods.batch_statistics import (
-    Seen,
-    corrected_correlation,
     disagreement,
     effective_rank,
     mean_distance,
@@ -21,7 +20,7 @@ from dasp.methods.batch_statistics import (
     spread_ratio,
 )
 from dasp.methods.losses import entropy
-from dasp.methods.redundancy import paper_redundancy, released_redundancy
+from dasp.methods.redundancy import DimensionFilter, Score, redundancy
 
 Values = dict[str, float]
 
@@ -30,12 +29,13 @@ Values = dict[str, float]
 class Look:
     """What a source model makes of n samples: of each modality alone, and of all together."""
 
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, Fused]
     joint: Tensor  # logits (n, C)
 
     def __getitem__(self, rows: Tensor) -> "Look":
         """Return some of the samples: rows (k,) → a look at k samples."""
-        return Look({name: view[rows] for name, view in self.seen.items()}, self.joint[rows])
+        seen = {n: Fused(v.embedding[rows], v.logits[rows]) for n, v in self.seen.items()}
+        return Look(seen, self.joint[rows])
 
 
 Judge = Callable[[Look, Look], Values]
@@ -54,16 +54,22 @@ class Indicator:
         return self.judge(batch, clean)
 
 
-def _released(batch: Look, clean: Look) -> Values:  # noqa: ARG001
-    found = released_redundancy({name: view.embedding for name, view in batch.seen.items()})
-    return {name: float(value) for name, value in found.items()}
+def _redundancy(score: Score, dimension_filter: DimensionFilter) -> Judge:
+    """Judge by one of the forms of redundancy."""
+
+    def judge(batch: Look, clean: Look) -> Values:  # noqa: ARG001
+        embeddings = {name: view.embedding for name, view in batch.seen.items()}
+        found = redundancy(embeddings, score, dimension_filter)
+        return {name: float(value) for name, value in found.items()}
+
+    return judge
 
 
 def _disagreement(batch: Look, clean: Look) -> Values:  # noqa: ARG001
     return {n: float(disagreement(view.logits, batch.joint)) for n, view in batch.seen.items()}
 
 
-def _alone(value: Callable[[Seen], Tensor]) -> Judge:
+def _alone(value: Callable[[Fused], Tensor]) -> Judge:
     """Judge each modality by itself."""
 
     def judge(batch: Look, clean: Look) -> Values:  # noqa: ARG001
@@ -72,7 +78,7 @@ def _alone(value: Callable[[Seen], Tensor]) -> Judge:
     return judge
 
 
-def _beside_clean(value: Callable[[Seen, Seen], Tensor]) -> Judge:
+def _beside_clean(value: Callable[[Fused, Fused], Tensor]) -> Judge:
     """Judge each modality by the batch and by clean samples of it."""
 
     def judge(batch: Look, clean: Look) -> Values:
@@ -82,11 +88,9 @@ def _beside_clean(value: Callable[[Seen, Seen], Tensor]) -> Judge:
 
 
 INDICATORS: dict[str, Indicator] = {
-    "released redundancy": Indicator(_released),
-    "paper redundancy": Indicator(_alone(lambda seen: paper_redundancy(seen.embedding))),
-    "corrected correlation": Indicator(
-        _alone(lambda seen: corrected_correlation(seen.embedding)), two_sided=True
-    ),
+    "released redundancy": Indicator(_redundancy("cosine", "joint")),
+    "paper redundancy": Indicator(_redundancy("correlation", "own")),
+    "corrected redundancy": Indicator(_redundancy("corrected", "own"), two_sided=True),
     "mean share": Indicator(_alone(lambda seen: mean_share(seen.embedding))),
     "effective rank": Indicator(
         _alone(lambda seen: effective_rank(seen.embedding)), two_sided=True
