@@ -4,10 +4,12 @@ Nothing adapts here. An indicator is judged against its own level on clean train
 modality counts as flagged where it deviates by more than a threshold; several are counted at once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dasp.bench.features import Features, Part, own_domain
@@ -19,9 +21,11 @@ from dasp.methods.levels import Level, Levels, clean_levels, deviations
 from dasp.streams.domains import Domain
 from dasp.streams.orders import sample_order
 
-THRESHOLDS = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0)
+THRESHOLDS = (*(step / 2 for step in range(2, 13)), 7.0, 8.0, 10.0, 14.0, 20.0)
 ORDERS = ("shuffled", "sorted")
 CLEAN_ORDERS = 8  # in which clean samples come: of one order alone there are too few batches
+Flagged = NDArray[np.bool_]
+"""By indicator, threshold and batch."""
 
 
 class Watch(Measure):
@@ -47,9 +51,10 @@ class Watch(Measure):
 
     def batches(self, domain: Domain | None, order: str, size: int) -> Iterator[Tensor]:
         """Give the rows of each whole batch of a domain, clean samples in several orders."""
+        name = "clean" if domain is None else str(domain)
         for again in range(CLEAN_ORDERS if domain is None else 1):
             # The first order is the one in which a run meets this domain.
-            purpose = ("order", domain_name(domain), *([str(again)] if again else []))
+            purpose = ("order", name, *([str(again)] if again else []))
             draws = numpy_generator(self.seed, *purpose)
             yield from whole_batches(sample_order(order, self.labels.numpy(), size, draws), size)
 
@@ -60,40 +65,48 @@ def levels_of(clean: Look, size: int, seed: int) -> dict[str, dict[str, Level]]:
 
 
 def count_flags(
-    watch: Watch, domain: Domain | None, clean: Look, levels: Mapping[int, Levels]
+    watch: Watch, domains: Sequence[Domain], clean: Look, levels: Mapping[int, Levels]
 ) -> dict[int, dict[str, Any]]:
-    """Return how many batches of a domain are flagged, by batch size (those of `levels`) and order.
+    """Return how many batches are flagged, by batch size (those of `levels`) and order.
 
-    Counts are by indicator and threshold: of the damaged modality if there is one (`hits`), of any
-    other (`wrong`, at most one a batch).
+    Counts are by indicator and threshold: batches of clean data with any flag (`clean`), of each
+    domain with the damaged modality flagged (`domains`), of all domains with a healthy modality
+    flagged (`healthy`).
     """
-    look = watch.look(domain)
-    damaged = None if domain is None else domain.modality
-    found: dict[int, dict[str, Any]] = {}
-    for size, mine in levels.items():
-        found[size] = {}
-        for order in ORDERS:
+    found: dict[int, dict[str, Any]] = {
+        size: {order: {"domains": []} for order in ORDERS} for size in levels
+    }
+    healthy: dict[tuple[int, str], list[Flagged]] = {}
+    for domain in [None, *domains]:
+        look = watch.look(domain)
+        for size, order in product(levels, ORDERS):
             batches = watch.batches(domain, order, size)
-            deviating = [deviations(look[rows], clean, mine) for rows in batches]
-            found[size][order] = {"name": domain_name(domain), **_counted(deviating, damaged)}
+            deviating = [deviations(look[rows], clean, levels[size]) for rows in batches]
+            hits, others = flagged(deviating, None if domain is None else domain.modality)
+            if domain is None:
+                found[size][order]["clean"] = _counts(others)
+            else:
+                found[size][order]["domains"].append({"name": str(domain), **_counts(hits)})
+                healthy.setdefault((size, order), []).append(others)
+    for (size, order), each in healthy.items():
+        found[size][order]["healthy"] = _counts(np.concatenate(each, axis=2))
     return found
 
 
-def domain_name(domain: Domain | None) -> str:
-    """Return the name of a domain in results."""
-    return "clean" if domain is None else str(domain)
-
-
-def _counted(batches: list[dict[str, Values]], damaged: str | None) -> dict[str, Any]:
+def flagged(
+    batches: Sequence[Mapping[str, Values]], damaged: str | None
+) -> tuple[Flagged, Flagged]:
+    """Tell for each batch whether the damaged modality is flagged, and whether any other is."""
     modalities = list(next(iter(batches[0].values())))
     values = [[list(found.values()) for found in batch.values()] for batch in batches]
     # (modalities, indicators, thresholds, batches)
     over = np.array(values).T[:, :, None, :] > np.array(THRESHOLDS)[:, None]
-    healthy = [name != damaged for name in modalities]
-    counts = {"batches": len(batches), "wrong": over[healthy].any(axis=0).sum(axis=2).tolist()}
-    if damaged is not None:
-        counts["hits"] = over[modalities.index(damaged)].sum(axis=2).tolist()
-    return counts
+    mine = np.array([name == damaged for name in modalities])
+    return over[mine].any(axis=0), over[~mine].any(axis=0)
+
+
+def _counts(found: Flagged) -> dict[str, Any]:
+    return {"batches": found.shape[2], "flagged": found.sum(axis=2).tolist()}
 
 
 def levels_as_data(levels: Levels) -> dict[str, dict[str, list[float]]]:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from dasp.bench import flag_measure, indicator_measure
 from dasp.bench.flag_measure import (
-    ORDERS,
     THRESHOLDS,
     Watch,
     count_flags,
@@ -50,14 +49,14 @@ class FlagJob(Job):
         clean = look_at_source(features, CLEAN_SAMPLES, watch.seed)
         levels = {v.batch_size: levels_of(clean, v.batch_size, watch.seed) for v in views}
         damaged = domains_of(watch.modalities, views[0].severity, views[0].corruptions)
-        found = [count_flags(watch, domain, clean, levels) for domain in [None, *damaged]]
+        found = count_flags(watch, damaged, clean, levels)
         for size, mine in levels.items():
             yield {
                 "modalities": list(watch.modalities),
                 "indicators": [*INDICATORS, *COMBINATIONS],
                 "thresholds": list(THRESHOLDS),
                 "levels": levels_as_data(mine),
-                "orders": {order: [counts[size][order] for counts in found] for order in ORDERS},
+                "orders": found[size],
             }
 
 

@@ -93,7 +93,7 @@ def _flagging(found: Sequence[Flags]) -> str:
     hits = fmean(rates.hits(rates.quiet_spot(best)) or [0.0])
     return (
         f"Most damage is flagged by {views[0].indicators[best]}: in {hits:.0f} % of damaged "
-        f"batches of {size}, with {QUIET:.0f} % of clean ones left alone, shuffled or sorted."
+        f"batches of {size}, with {100 - QUIET:.0f} % false alarms at most, shuffled or sorted."
     )
 
 

@@ -28,8 +28,8 @@ def hits_figure(views: Sequence[Flags]) -> Figure:
         panels.append(_panel(size, rates, [(spot, "") for spot in spots]))
     caption = (
         "Batches in which the damaged modality is flagged, in %, by severity "
-        f"({how_many_models(views)}), at the lowest threshold with which {QUIET:.0f} % of clean "
-        "batches have no flag, shuffled and sorted by class alike. No dots: no threshold does that."
+        f"({how_many_models(views)}), at the lowest threshold with which {QUIET:.0f} % of batches "
+        "have no false alarm, shuffled and sorted by class alike. No dots: no threshold does that."
     )
     return Figure("flags-hits", dot_panels(names, panels, caption, left=206), caption)
 
@@ -37,8 +37,8 @@ def hits_figure(views: Sequence[Flags]) -> Figure:
 def domains_figure(views: Sequence[Flags]) -> Figure:
     """Hit rate of the best indicator in each domain, a panel a batch size."""
     best = best_indicator(views)
-    domains = next(iter(views[0].orders.values()))
-    rows = [c.short for name in damageable(views) for c in domains if c.damaged == name]
+    names = dict.fromkeys(name for view in views for name in _domains(view))
+    rows = [name for modality in damageable(views) for name in names if name.startswith(modality)]
     panels = []
     for size in sizes(views):
         rates = rates_of(views, size)
@@ -47,7 +47,8 @@ def domains_figure(views: Sequence[Flags]) -> Figure:
         f"Batches in which “{views[0].indicators[best]}” flags the damaged modality, in %, by "
         f"domain and severity ({how_many_models(views)}), at the same threshold."
     )
-    return Figure("flags-domains", dot_panels(rows, panels, caption, left=186), caption)
+    titles = [row.strip("/").replace("/", " ").replace("_", " ") for row in rows]
+    return Figure("flags-domains", dot_panels(titles, panels, caption, left=186), caption)
 
 
 def best_indicator(views: Sequence[Flags]) -> int:
@@ -63,12 +64,18 @@ def rates_of(views: Sequence[Flags], size: int) -> Rates:
     return Rates(mine, [order for order in (SHUFFLED, SORTED) if order in mine[0].orders])
 
 
+def _domains(view: Flags) -> list[str]:
+    """Return what its domains begin with, whatever their severity: "video/fog/"."""
+    order = next(iter(view.orders.values()))
+    return [name.rpartition("/")[0] + "/" for name in order.domains]
+
+
 def _panel(size: int, rates: Rates, rows: Sequence[tuple[Spot, str]]) -> Panel:
     """Return the hit rates in each row, of a spot and a domain, by severity."""
     series = []
     for severity, look in zip(severities(rates.views), LOOKS, strict=False):
         values = [
-            average(rates.hits(spot, severity, domain=domain)) if rates.is_quiet(spot) else nan
+            average(rates.hits(spot, severity, domain)) if rates.is_quiet(spot) else nan
             for spot, domain in rows
         ]
         series.append(Series(f"severity {severity}", Style(look), values))

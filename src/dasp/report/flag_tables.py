@@ -39,8 +39,7 @@ def severities(views: Sequence[Flags]) -> list[int]:
 
 def damageable(views: Sequence[Flags]) -> list[str]:
     """Return the modalities that some domain damages."""
-    first = next(iter(views[0].orders.values()))
-    found = {counts.damaged for counts in first}
+    found = {name.split("/")[0] for order in views[0].orders.values() for name in order.domains}
     return [name for name in views[0].modalities if name in found]
 
 
@@ -52,7 +51,7 @@ def _table(name: str, shown: Rates, chosen: Rates) -> Table:
     rows = []
     for spot in spots:
         values = [Quantity(views[0].thresholds[spot[1]])]
-        values += [Quantity(*mean_std(shown.hits(spot, s, m)), digits=0) for m, s in columns]
+        values += [Quantity(*mean_std(shown.hits(spot, s, f"{m}/")), digits=0) for m, s in columns]
         values.append(Quantity(*mean_std(shown.hits(spot)), digits=0))
         values.append(Quantity(*mean_std(shown.clean(spot))))
         values.append(Quantity(*mean_std(shown.wrong(spot))))
@@ -88,6 +87,6 @@ def _caption(shown: Rates, chosen: Rates) -> str:
         "by modality and severity; of clean ones without a flag; of damaged ones with a healthy "
         f"modality flagged; in % ({how_many_models(shown.views)}). Threshold: in standard "
         f"deviations of clean batches drawn from {view.source['samples']} training samples, the "
-        f"lowest with which {QUIET:.0f} % of clean batches, {which}, have no flag. Marked: the "
-        "most hits among indicators that leave as many clean ones alone here"
+        f"lowest with which {QUIET:.0f} % of batches, {which}, have no false alarm, be they clean "
+        "or damaged. Marked: the most hits among indicators of which that holds here"
     )

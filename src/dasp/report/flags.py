@@ -9,10 +9,9 @@ from typing import Any
 from dasp.bench.flags import FORMAT
 from dasp.core.errors import InputError
 from dasp.report.fields import reading
-from dasp.report.runs import CLEAN
 
 QUIET = 98.0
-"""Per cent of clean batches that must stay without a flag, for a threshold to be of use."""
+"""Per cent of batches that must stay without a false alarm, for a threshold to be of use."""
 Grid = Sequence[Sequence[int]]
 """Batches by indicator and threshold."""
 Spot = tuple[int, int]
@@ -20,22 +19,19 @@ Spot = tuple[int, int]
 
 @dataclass(frozen=True)
 class Counts:
-    """Batches of one domain in one order of the samples."""
+    """Batches, and how many of them are flagged."""
 
-    name: str
     batches: int
-    wrong: Grid  # with a healthy modality flagged
-    hits: Grid  # with the damaged modality flagged; of clean data none
+    flagged: Grid
 
-    @property
-    def damaged(self) -> str | None:
-        """Return the damaged modality, None where the data are clean."""
-        return None if self.name == CLEAN else self.name.split("/")[0]
 
-    @property
-    def short(self) -> str:
-        """Return the domain without its severity: "video fog"."""
-        return " ".join(self.name.split("/")[:2]).replace("_", " ")
+@dataclass(frozen=True)
+class Order:
+    """What is flagged while the samples come in one order."""
+
+    clean: Counts  # of clean data: any modality
+    healthy: Counts  # of all domains: one that is not damaged
+    domains: Mapping[str, Counts]  # of each domain, as "video/fog/5": the damaged one
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Flags:
     modalities: Sequence[str]
     indicators: Sequence[str]
     thresholds: Sequence[float]
-    orders: Mapping[str, Sequence[Counts]]
+    orders: Mapping[str, Order]
 
     @property
     def replicate(self) -> str:
@@ -79,30 +75,32 @@ def flags_of(content: Mapping[str, Any]) -> Flags:
             modalities=tuple(result["modalities"]),
             indicators=tuple(map(str, result["indicators"])),
             thresholds=tuple(map(float, result["thresholds"])),
-            orders={
-                str(order): tuple(
-                    Counts(str(d["name"]), int(d["batches"]), d["wrong"], d.get("hits", ()))
-                    for d in domains
-                )
-                for order, domains in result["orders"].items()
-            },
+            orders={str(name): _order(order) for name, order in result["orders"].items()},
         )
         if not _sound(found):
             raise InputError("its figures contradict each other; measure it again.")
     return found
 
 
+def _order(content: Mapping[str, Any]) -> Order:
+    return Order(
+        clean=_counts(content["clean"]),
+        healthy=_counts(content["healthy"]),
+        domains={str(domain["name"]): _counts(domain) for domain in content["domains"]},
+    )
+
+
+def _counts(content: Mapping[str, Any]) -> Counts:
+    return Counts(int(content["batches"]), tuple(map(tuple, content["flagged"])))
+
+
 def _sound(found: Flags) -> bool:
     shape = [len(found.thresholds)] * len(found.indicators)
     return bool(found.orders) and all(
-        [counts.damaged for counts in domains].count(None) == 1
-        and all(
-            [len(row) for row in grid] == shape
-            and all(0 <= count <= counts.batches for row in grid for count in row)
-            for counts in domains
-            for grid in ((counts.wrong,) if counts.damaged is None else (counts.wrong, counts.hits))
-        )
-        for domains in found.orders.values()
+        [len(row) for row in counts.flagged] == shape
+        and all(0 <= count <= counts.batches > 0 for row in counts.flagged for count in row)
+        for order in found.orders.values()
+        for counts in (order.clean, order.healthy, *order.domains.values())
     )
 
 
@@ -127,48 +125,46 @@ class Rates:
     orders: Sequence[str]
 
     def quiet_spot(self, indicator: int) -> Spot:
-        """Return the lowest threshold that leaves clean data alone, or the highest if none does."""
+        """Return the lowest threshold without too many false alarms, the highest if none is."""
         spots = [(indicator, place) for place in range(len(self.views[0].thresholds))]
         return next((spot for spot in spots if self.is_quiet(spot)), spots[-1])
 
     def is_quiet(self, spot: Spot) -> bool:
-        """Tell whether `QUIET` per cent of clean batches have no flag, in each order."""
-        return all(fmean(Rates(self.views, [order]).clean(spot)) >= QUIET for order in self.orders)
+        """Tell whether, in each order, `QUIET` per cent of batches have no false alarm.
+
+        Neither clean batches any flag, nor damaged ones a flag on a healthy modality.
+        """
+        each = [Rates(self.views, [order]) for order in self.orders]
+        calm = [(fmean(rates.clean(spot)), 100 - fmean(rates.wrong(spot))) for rates in each]
+        return all(share >= QUIET for pair in calm for share in pair)
 
     def clean(self, spot: Spot) -> list[float]:
         """Return the share of clean batches without a flag."""
-        return [100 - s for s in self._shares("wrong", spot, lambda _, c: c.damaged is None)]
+        return [100 - share for share in self._shares(spot, lambda _, order: [order.clean])]
 
     def wrong(self, spot: Spot) -> list[float]:
         """Return the share of damaged batches with a healthy modality flagged."""
-        return self._shares("wrong", spot, lambda _, counts: counts.damaged is not None)
+        return self._shares(spot, lambda _, order: [order.healthy])
 
-    def hits(
-        self, spot: Spot, severity: int | None = None, modality: str = "", domain: str = ""
-    ) -> list[float]:
+    def hits(self, spot: Spot, severity: int | None = None, domain: str = "") -> list[float]:
         """Return the share of damaged batches with the damaged modality flagged.
 
-        Of one severity, one damaged modality or one domain ("video fog"), if named.
+        Of one severity, and of the domains whose names begin with `domain` ("video/"), if given.
         """
-        return self._shares(
-            "hits",
-            spot,
-            lambda view, counts: (
-                counts.damaged is not None
-                and severity in (None, view.severity)
-                and modality in ("", counts.damaged)
-                and domain in ("", counts.short)
-            ),
-        )
+
+        def chosen(view: Flags, order: Order) -> list[Counts]:
+            mine = severity in (None, view.severity)
+            return [c for name, c in order.domains.items() if mine and name.startswith(domain)]
+
+        return self._shares(spot, chosen)
 
     def _shares(
-        self, count: str, spot: Spot, wanted: Callable[[Flags, Counts], bool]
+        self, spot: Spot, chosen: Callable[[Flags, Order], Iterable[Counts]]
     ) -> list[float]:
         sums: dict[str, list[int]] = {}
         for view in self.views:
-            for counts in (c for order in self.orders for c in view.orders[order]):
-                if wanted(view, counts):
-                    total = sums.setdefault(view.replicate, [0, 0])
-                    total[0] += getattr(counts, count)[spot[0]][spot[1]]
-                    total[1] += counts.batches
+            for counts in (c for name in self.orders for c in chosen(view, view.orders[name])):
+                total = sums.setdefault(view.replicate, [0, 0])
+                total[0] += counts.flagged[spot[0]][spot[1]]
+                total[1] += counts.batches
         return [100 * part / whole for part, whole in sums.values()]
