@@ -21,7 +21,7 @@ from dasp.methods.levels import Level, Levels, clean_levels, deviations
 from dasp.streams.domains import Domain
 from dasp.streams.orders import sample_order
 
-THRESHOLDS = (*(step / 2 for step in range(2, 13)), 7.0, 8.0, 10.0, 14.0, 20.0)
+THRESHOLDS = (*(step / 2 for step in range(2, 13)), 7.0, 8.0, 10.0, 12.0, 16.0, 20.0)
 ORDERS = ("shuffled", "sorted")
 CLEAN_ORDERS = 8  # in which clean samples come: of one order alone there are too few batches
 Flagged = NDArray[np.bool_]

@@ -119,6 +119,7 @@ INDICATORS: dict[str, Indicator] = {
 COMBINATIONS: dict[str, tuple[str, ...]] = {
     "mean share or effective rank": ("mean share", "effective rank"),
     "norm or entropy": ("norm", "entropy"),
+    "entropy or disagreement": ("entropy", "disagreement"),
     "profile or disagreement": ("profile", "disagreement"),
 }
 """Several indicators as one: a modality deviates by the largest of theirs."""
