@@ -8,6 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from dasp.bench.features import model_digest
 from dasp.bench.material import DataOptions
 from dasp.bench.references import code_digest, find_method, find_model, model_name
@@ -60,9 +62,11 @@ class Plan:
         material = self.data.open()
         needs = {label: find_method(e.method).needs_source for label, e in self.methods.items()}
         source = material.source().identity if any(needs.values()) else {}
-        digests = {name: model_digest(find_model(name)) for name in self.models}
+        models = {name: find_model(name) for name in self.models}
+        digests = {name: model_digest(model) for name, model in models.items()}
         for protocol in self.protocols:
-            visits(protocol, self.severities[0], ())
+            for name, model in models.items():
+                _check_modalities(protocol, self.severities[0], name, model)
         return [
             Cell(
                 data=material.identity,
@@ -86,6 +90,17 @@ class Plan:
             for protocol in self.protocols
             for label, entry in self.methods.items()
         ]
+
+
+def _check_modalities(protocol: str, severity: int, name: str, model: nn.Module) -> None:
+    """Refuse a protocol that is unknown, or that damages what a model does not have."""
+    damaged = {visit.domain.modality for visit in visits(protocol, severity) if visit.domain}
+    lacking = sorted(damaged - set(model.modalities))  # type: ignore[arg-type]
+    if lacking:
+        raise OptionError(
+            f"protocol '{protocol}' damages {', '.join(lacking)}, which the model {name} does not "
+            "take: choose another --protocol, or a model of the name sounding_shapes_depth_…."
+        )
 
 
 def resolved(entry: Entry, data: str) -> dict[str, Any]:

@@ -14,7 +14,14 @@ _INTERLEAVED = (
     "v brightness, a thunder, v contrast, v elastic_transform, a wind, v pixelate, "
     "v jpeg_compression"
 )
-_LETTERS = {"v": "video", "a": "audio"}
+# The same with a third sensor: a corruption of depth ("d") after each three or four.
+_INTERLEAVED_DEPTH = (
+    "v gaussian_noise, v shot_noise, a gaussian_noise, d speckle, v impulse_noise, "
+    "v defocus_blur, a traffic, d dropout, v glass_blur, v motion_blur, a crowd, v zoom_blur, "
+    "d fog, v snow, v frost, a rain, d multipath, v fog, v brightness, a thunder, v contrast, "
+    "d quantisation, v elastic_transform, a wind, v pixelate, d dead_rows, v jpeg_compression"
+)
+_LETTERS = {"v": "video", "a": "audio", "d": "depth"}
 
 PROTOCOLS = (
     "per_domain/video",
@@ -23,6 +30,9 @@ PROTOCOLS = (
     "continual/audio",
     "interleaved",
     "clean",
+    "per_domain/depth",
+    "continual/depth",
+    "interleaved/depth",
 )
 
 
@@ -43,7 +53,8 @@ def visits(protocol: str, severity: int, corruptions: Sequence[str] = ()) -> lis
     """Return the domains of a protocol in order; `corruptions` keeps only those named.
 
     per_domain: reset at each domain (the paper's "episodic"). continual: never reset.
-    interleaved: the paper's order of 21 domains, never reset. clean: no damage at all.
+    interleaved: the paper's order of 21 domains, never reset; interleaved/depth has the six of
+    depth among them. clean: no damage at all.
 
     >>> [visit.name for visit in visits("continual/audio", 5)][:2]
     ['audio/gaussian_noise/5', 'audio/traffic/5']
@@ -54,7 +65,8 @@ def visits(protocol: str, severity: int, corruptions: Sequence[str] = ()) -> lis
         return [Visit(None, reset=True)]
     kind, _, modality = protocol.partition("/")
     if kind == "interleaved":
-        pairs = [tuple(step.split()) for step in _INTERLEAVED.split(", ")]
+        steps = _INTERLEAVED_DEPTH if modality else _INTERLEAVED
+        pairs = [tuple(step.split()) for step in steps.split(", ")]
         order = [Domain(_LETTERS[letter], name, severity) for letter, name in pairs]
     else:
         order = [Domain(modality, name, severity) for name in names(modality)]
