@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from dasp.core.errors import OptionError
@@ -27,6 +29,9 @@ def test_the_papers_interleaved_order():
         ("continual/audio", 6, 1),
         ("interleaved", 21, 1),
         ("clean", 1, 1),
+        ("per_domain/depth", 6, 6),
+        ("continual/depth", 6, 1),
+        ("interleaved/depth", 27, 1),
     ],
 )
 def test_where_a_method_starts_over(protocol, count, resets):
@@ -35,6 +40,17 @@ def test_where_a_method_starts_over(protocol, count, resets):
     assert sum(v.reset for v in found) == resets
     assert found[0].reset
     assert protocol in PROTOCOLS
+
+
+def test_three_sensors_take_turns_and_keep_the_papers_order():
+    found = visits("interleaved/depth", 5)
+    assert len({v.name for v in found}) == 27
+    two = [v for v in found if v.domain.modality != "depth"]
+    assert [v.name for v in two] == [v.name for v in visits("interleaved", 5)]
+    depth = [v.name for v in found if v.domain.modality == "depth"]
+    assert depth == [v.name for v in visits("continual/depth", 5)]
+    places = [i for i, v in enumerate(found) if v.domain.modality == "depth"]
+    assert all(4 <= b - a <= 5 for a, b in itertools.pairwise(places))
 
 
 def test_some_corruptions_only():

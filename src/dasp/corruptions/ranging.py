@@ -41,7 +41,7 @@ def fog(depth: Depth, severity: int, generator: np.random.Generator) -> Depth:
 @corruption("depth", "multipath", family="digital")
 def multipath(depth: Depth, severity: int, generator: np.random.Generator) -> Depth:  # noqa: ARG001
     """Mix into each distance of (H, W) the surroundings', by a detour: edges and relief fade."""
-    share, detour = ((0.15, 30), (0.3, 60), (0.45, 90), (0.6, 120), (0.75, 150))[severity - 1]
+    share, detour = ((0.02, 10), (0.05, 25), (0.1, 50), (0.2, 80), (0.4, 120))[severity - 1]
     surroundings = _mean_around(depth, reach=min(depth.shape) // 8)
     return _measured(depth + share * (surroundings - depth) + detour, depth)
 
