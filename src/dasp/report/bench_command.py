@@ -76,7 +76,7 @@ def bench(
         method: methods of your own beside them, file.py:Class.
         settings: options of methods, such as dasp.delta=0.03, or *.lr=1e-3 for all.
         protocol: per_domain/video, per_domain/audio, continual/video, continual/audio,
-            interleaved, clean.
+            interleaved, clean; per_domain/depth, continual/depth, interleaved/depth.
         severity: some of 1 to 5.
         seed: of the order of samples and of a method's draws; several are replicates.
         corruptions: keep only these, such as fog rain.
