@@ -28,10 +28,12 @@ from dasp.bench.references import find_model
 from dasp.bench.store import Store
 from dasp.core.seeding import numpy_generator
 from dasp.data.parallel import run_jobs
+from dasp.streams.orders import sample_order
 from dasp.streams.protocols import visits
 
 BATCH = 64
 KINDS = ("even", "drawn", "1:3", "1:10", "half", "bursts", "sorted")
+WHOLE = {"even": "shuffled", "bursts": "dirichlet", "sorted": "sorted"}  # every sample once
 METHODS = ("source", "dasp")
 
 
@@ -40,22 +42,15 @@ def order(kind: str, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray
     count, classes = len(labels), int(labels.max()) + 1
     if kind == "drawn":
         return rng.integers(0, count, count)
-    if kind == "bursts":
-        slots = count // BATCH
-        odds = numpy_generator(0, "bursts").dirichlet([0.1] * slots, size=classes)
-        slot = np.array([rng.choice(slots, p=odds[label]) for label in labels])
-        return np.lexsort((rng.random(count), slot))
-    if kind == "sorted":
-        return np.argsort(labels, kind="stable")
+    if kind in WHOLE:
+        return sample_order(WHOLE[kind], labels, BATCH, rng)
     place = numpy_generator(0, "frequencies").permutation(classes)[
         labels
     ]  # the same in all domains
     if kind == "half":
         return rng.permutation(np.flatnonzero(place < classes // 2))
-    if kind.startswith("1:"):
-        share = float(kind[2:]) ** (-place / (classes - 1))
-        return rng.permutation(np.flatnonzero(rng.random(count) < share))
-    return rng.permutation(count)
+    share = float(kind[2:]) ** (-place / (classes - 1))
+    return rng.permutation(np.flatnonzero(rng.random(count) < share))
 
 
 def accuracy(features: Features, method: str, strength: float, kind: str) -> float:
@@ -63,10 +58,10 @@ def accuracy(features: Features, method: str, strength: float, kind: str) -> flo
     options = resolved(Entry(method, {"rebalance": strength}), "sounding_shapes")
     tta = dasp.adapt(features.model, method, **options)
     right = seen = 0
-    for visit in visits("continual/audio", 5, ()):
+    for visit in visits("continual/audio", 5):
         rng = numpy_generator(0, "unbalanced", kind, visit.name)
         rows = order(kind, features.labels.numpy(), rng)
-        for chosen, tokens in features.batches(visit.domain, True, rows, BATCH):
+        for chosen, tokens in features.batches(visit.conditions, True, rows, BATCH):
             predicted = tta.on_tokens(tokens).logits.argmax(dim=1)
             right += int((predicted == features.labels[chosen]).sum())
             seen += len(chosen)

@@ -17,6 +17,17 @@ def test_the_page_on_own_models():
     assert names["out"].logits.shape == (64, 5)
 
 
+def test_the_page_on_operation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in python_blocks("docs/operation.md"):
+        exec(block, names)
+    assert names["done"] == 0
+    assert names["tta"].counters["missing"]["audio"] == 1
+    assert names["tta"].counters["saves"] == 2
+    assert "dasp_batches_total 10" in Path("dasp.prom").read_text()
+
+
 def test_the_page_on_adding_a_method():
     names = {}
     for block in python_blocks("docs/add_a_method.md"):

@@ -8,6 +8,7 @@ from dasp.core.types import Attention, Diagnosis, Fused, Outcome, Prediction, St
 from dasp.core.version import __version__
 from dasp.methods import METHODS, Adaptation, Method, adapt
 from dasp.models import load_model
+from dasp.service import events
 
 __all__ = [
     "METHODS",
@@ -24,6 +25,7 @@ __all__ = [
     "adapt",
     "check_method",
     "check_model",
+    "events",
     "load_model",
     "models",
 ]

@@ -151,7 +151,7 @@ def test_the_length_is_asked_for_when_it_is_first_needed(batches):
 
 
 def test_what_is_counted_is_the_prediction_after_the_update():
-    assert trial("sumi").predict == "after"
+    assert trial("sumi").options.predict == "after"
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -1,9 +1,13 @@
 import itertools
+from collections import Counter
 
 import pytest
 
 from dasp.core.errors import OptionError
-from dasp.streams.protocols import PROTOCOLS, visits
+from dasp.corruptions import names
+from dasp.streams.domains import Domain
+from dasp.streams.protocols import PROTOCOLS, sensors, visits
+from dasp.streams.visits import CLEAN, Condition
 
 ORDER = [
     "video gaussian_noise", "video shot_noise", "audio gaussian_noise", "video impulse_noise",
@@ -14,10 +18,15 @@ ORDER = [
 ]  # fmt: skip
 
 
+IN_TURN = [f"{name.replace(' ', '/')}/4" for name in ORDER]
+
+
+def stops(protocol, *settings):
+    return [visit.name for visit in visits(protocol, *settings)]
+
+
 def test_the_papers_interleaved_order():
-    found = [f"{v.domain.modality} {v.domain.corruption}" for v in visits("interleaved", 4)]
-    assert found == ORDER
-    assert all(v.domain.severity == 4 for v in visits("interleaved", 4))
+    assert stops("interleaved", 4) == IN_TURN
 
 
 @pytest.mark.parametrize(
@@ -29,13 +38,24 @@ def test_the_papers_interleaved_order():
         ("continual/audio", 6, 1),
         ("interleaved", 21, 1),
         ("clean", 1, 1),
+        ("pairs", 15, 1),
+        ("mixed", 1, 1),
+        ("dirichlet", 21, 1),
+        ("sorted", 21, 1),
+        ("stretches", 42, 1),
+        ("gradual", 36, 1),
+        ("missing/audio", 21, 1),
+        ("missing/video", 21, 1),
+        ("constant/audio", 21, 1),
+        ("constant/video", 21, 1),
+        ("recurring", 420, 1),
         ("per_domain/depth", 6, 6),
         ("continual/depth", 6, 1),
         ("interleaved/depth", 27, 1),
     ],
 )
 def test_where_a_method_starts_over(protocol, count, resets):
-    found = visits(protocol, 5)
+    found = list(visits(protocol, 5))
     assert len(found) == count
     assert sum(v.reset for v in found) == resets
     assert found[0].reset
@@ -43,14 +63,18 @@ def test_where_a_method_starts_over(protocol, count, resets):
 
 
 def test_three_sensors_take_turns_and_keep_the_papers_order():
-    found = visits("interleaved/depth", 5)
-    assert len({v.name for v in found}) == 27
-    two = [v for v in found if v.domain.modality != "depth"]
-    assert [v.name for v in two] == [v.name for v in visits("interleaved", 5)]
-    depth = [v.name for v in found if v.domain.modality == "depth"]
-    assert depth == [v.name for v in visits("continual/depth", 5)]
-    places = [i for i, v in enumerate(found) if v.domain.modality == "depth"]
+    found = stops("interleaved/depth", 4)
+    assert [name for name in found if not name.startswith("depth")] == IN_TURN
+    assert [name for name in found if name.startswith("depth")] == stops("continual/depth", 4)
+    places = [place for place, name in enumerate(found) if name.startswith("depth")]
     assert all(4 <= b - a <= 5 for a, b in itertools.pairwise(places))
+
+
+def test_a_model_must_take_what_a_protocol_touches():
+    assert sensors("continual/depth") == {"depth"}
+    assert sensors("interleaved/depth") == {"audio", "video", "depth"}
+    assert sensors("long") == sensors("missing/video") == {"audio", "video"}
+    assert sensors("clean") == set()
 
 
 def test_some_corruptions_only():
@@ -62,3 +86,76 @@ def test_some_corruptions_only():
         visits("interleaved", 5, ("rian",))
     with pytest.raises(OptionError, match="severity"):
         visits("interleaved", 6)
+
+
+def test_pairs_damage_both_modalities_and_leave_no_corruption_out():
+    pairs = [condition.domains for visit in visits("pairs", 5) for condition in visit.conditions]
+    assert {tuple(domain.modality for domain in pair) for pair in pairs} == {("video", "audio")}
+    frames, sounds = (Counter(pair[place].corruption for pair in pairs) for place in (0, 1))
+    assert sorted(frames) == sorted(names("video"))
+    assert sorted(sounds) == sorted(names("audio"))
+    assert min(sounds.values()) >= 2
+    assert stops("pairs", 3)[3] == "video/defocus_blur/3+audio/rain/3"
+    assert stops("pairs", 5, ("fog",)) == ["video/fog/5+audio/rain/5"]
+
+
+def test_mixed_samples_come_from_everywhere_and_clean():
+    (visit,) = visits("mixed", 4)
+    assert visit.name == "mixed"
+    assert [condition.name for condition in visit.conditions] == ["clean", *IN_TURN]
+    assert visit.batches(samples=10, batch_size=64) == 4  # 220 samples
+
+
+def test_clean_stretches_come_before_each_domain():
+    found = list(visits("stretches", 4))
+    assert [visit.name for visit in found[1::2]] == IN_TURN
+    assert all(visit.conditions == (CLEAN,) for visit in found[::2])
+    assert [visit.number for visit in found[::2]] == list(range(21))
+    assert {visit.number for visit in found[1::2]} == {0}
+
+
+def test_severity_climbs_and_falls():
+    found = stops("gradual", 5)
+    assert [name.rsplit("/", 1)[1] for name in found[:9]] == list("123454321")
+    assert len({name.rsplit("/", 1)[0] for name in found[:9]}) == 1
+    assert Counter(name.split("/")[0] for name in found) == {"video": 18, "audio": 18}
+    assert stops("gradual", 2, ("rain",)) == ["audio/rain/1", "audio/rain/2", "audio/rain/1"]
+
+
+@pytest.mark.parametrize("kind", ["missing", "constant"])
+@pytest.mark.parametrize("modality", ["audio", "video"])
+def test_a_silent_modality_is_silent_in_every_other_domain(kind, modality):
+    found = [condition for v in visits(f"{kind}/{modality}", 4) for condition in v.conditions]
+    assert [condition.name for condition in found[::2]] == IN_TURN[::2]
+    for condition, plain in zip(found[1::2], IN_TURN[1::2], strict=True):
+        assert (condition.missing, condition.constant) == (
+            ((modality,), ()) if kind == "missing" else ((), (modality,))
+        )
+        heard = [] if plain.startswith(modality) else [plain]
+        assert condition.name == "+".join([*heard, f"{modality}/{kind}"])
+        assert condition.domain(modality) is None
+
+
+def test_when_a_domain_recurs_its_samples_come_in_another_order():
+    found = list(visits("recurring", 4))
+    assert [visit.name for visit in found] == IN_TURN * 20
+    assert [visit.number for visit in found[::21]] == list(range(20))
+    assert len({visit.purpose for visit in found}) == len(found)
+    assert found[0].purpose == next(visits("interleaved", 4)).purpose == (IN_TURN[0],)
+
+
+@pytest.mark.parametrize("samples", [1, 64, 1024, 200_000])
+def test_a_long_stream_is_long_enough_and_no_longer(samples):
+    count = sum(1 for _ in visits("long", 5, samples=samples))
+    assert count % 21 == 0
+    assert count * samples >= 100_000
+    assert count == 21 or (count - 21) * samples < 100_000
+
+
+def test_a_condition_is_named_by_all_that_is_wrong():
+    fog, rain = Domain("video", "fog", 5), Domain("audio", "rain", 2)
+    assert CLEAN.name == "clean"
+    assert Condition((fog, rain), constant=("depth",)).name == (
+        "video/fog/5+audio/rain/2+depth/constant"
+    )
+    assert Condition((fog, rain)).domain("audio") == rain

@@ -20,49 +20,57 @@ from dasp.core.seeding import numpy_generator
 from dasp.core.types import Batch, Outcome
 from dasp.core.version import __version__
 from dasp.methods import Adaptation, Method
-from dasp.streams.protocols import Visit, visits
+from dasp.streams.orders import sample_order
+from dasp.streams.visits import CLEAN, Visit
 
 
 class Count:
-    """What is counted batch by batch, of `samples` samples a domain."""
+    """What is counted batch by batch, of `samples` samples under each condition."""
 
     def __init__(self, samples: int) -> None:
-        self.hits = np.zeros(samples, dtype=bool)
+        self.samples = samples
+        self.hits = np.zeros(0, dtype=bool)
         self.domains: list[dict[str, Any]] = []
+        self.here: list[dict[str, Any]] = []
         self.batches: dict[str, list[Any]] = {
             name: [] for name in ("right", "seen", "updated", "rejected", "diagnosis")
         }
 
     def enter(self, visit: Visit) -> None:
-        """Begin a domain."""
+        """Begin a visit."""
         first = len(self.batches["seen"])
-        self.hits[:] = False
-        self.domains.append(
-            {"name": visit.name, "right": 0, "seen": 0, "first_batch": first, "batches": 0}
-        )
+        self.hits = np.zeros(len(visit.conditions) * self.samples, dtype=bool)
+        self.here = [
+            {"name": condition.name, "right": 0, "seen": 0, "first_batch": first, "batches": 0}
+            for condition in visit.conditions
+        ]
 
-    def add(self, rows: NDArray[np.int64], batch: Batch, outcome: Outcome) -> None:
-        """Count one batch, of these rows of the data set."""
+    def add(self, numbers: NDArray[np.int64], batch: Batch, outcome: Outcome) -> None:
+        """Count one batch of these samples, numbered as in `Features.batches`."""
         hits = outcome.logits.argmax(dim=1) == batch.labels
-        self.hits[rows] = hits.numpy()
+        self.hits[numbers] = hits.numpy()
         right = int(hits.sum())
-        domain = self.domains[-1]
-        domain["right"] += right
-        domain["seen"] += len(batch.labels)
-        domain["batches"] += 1
+        for place in numbers // self.samples:
+            self.here[place]["seen"] += 1
+        if len(self.here) == 1:  # a batch of several domains belongs to none of them
+            self.here[0]["batches"] += 1
         values = (right, len(batch.labels), outcome.updated, outcome.rejected, outcome.diagnosis)
         for name, value in zip(self.batches, values, strict=True):
             self.batches[name].append(value)
 
     def leave(self) -> None:
-        """End a domain: which samples were right, as a bit each in the data set's own order."""
-        self.domains[-1]["hits"] = np.packbits(self.hits).tobytes().hex()
+        """End a visit: which samples were right, as a bit each in the data set's own order."""
+        for domain, hits in zip(self.here, self.hits.reshape(len(self.here), -1), strict=True):
+            domain["right"] = int(hits.sum())
+            domain["hits"] = np.packbits(hits).tobytes().hex()
+        self.domains += self.here
 
     def result(self, skipped: list[dict[str, str]]) -> dict[str, Any]:
         """Return the counts as plain data; accuracy is from global counts."""
         right, seen = sum(self.batches["right"]), sum(self.batches["seen"])
         found = [d for d in self.batches["diagnosis"] if d is not None]
         whole = found if len(found) == len(self.batches["seen"]) else None
+        scored = dict.fromkeys(name for d in found for name in d.scores)
         return {
             "accuracy": round(100 * right / seen, 4),
             "right": right,
@@ -72,7 +80,7 @@ class Count:
                 name: self.batches[name] for name in ("right", "seen", "updated", "rejected")
             }
             | {
-                "scores": whole and {n: [d.scores[n] for d in whole] for n in whole[0].scores},
+                "scores": whole and {n: [d.scores.get(n) for d in whole] for n in scored},
                 "biased": whole and [sorted(d.biased) for d in whole],
             },
             "updates": sum(self.batches["updated"]),
@@ -93,21 +101,21 @@ def run_cell(
     clean = CleanAfter(features, cell) if cell.clean_after else None
     if clean is not None:
         clean.judge(tta)
-    for visit in visits(cell.protocol, cell.severity, cell.corruptions):
+    for visit in cell.visits():
         if visit.reset:
             tta.reset()
         count.enter(visit)
         stream = batches(features, visit, cell, encoded=not method.tunes_encoder)
         while True:
             asked = time.perf_counter()
-            rows, batch = next(stream, (None, None))
+            numbers, batch = next(stream, (None, None))
             loaded = time.perf_counter()
             seconds["load"] += loaded - asked
-            if rows is None or batch is None:
+            if numbers is None or batch is None:
                 break
             outcome = _call(tta, batch)
             seconds["adapt"] += time.perf_counter() - loaded
-            count.add(rows, batch, outcome)
+            count.add(numbers, batch, outcome)
             if tick is not None:
                 tick(1)
         count.leave()
@@ -123,18 +131,18 @@ def run_cell(
 
 def batches_of(cell: Cell, samples: int) -> int:
     """Return how many batches a cell has."""
-    return len(visits(cell.protocol, cell.severity, cell.corruptions)) * -(
-        -samples // cell.batch_size
-    )
+    return sum(visit.batches(samples, cell.batch_size) for visit in cell.visits())
 
 
 def batches(
     features: Features, visit: Visit, cell: Cell, encoded: bool
 ) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-    """Give a domain's batches, with their rows, in the order that (seed, domain) decides."""
-    order = numpy_generator(cell.seed, "order", visit.name).permutation(len(features.labels))
-    for rows, inputs in features.batches(visit.domain, encoded, order, cell.batch_size):
-        yield rows, Batch(inputs, features.labels[rows], domain=visit.name)
+    """Give a visit's batches and the numbers of their samples, in the order of (seed, visit)."""
+    rng = numpy_generator(cell.seed, "order", *visit.purpose)
+    labels = features.labels.repeat(len(visit.conditions))
+    order = sample_order(visit.order, labels.numpy(), cell.batch_size, rng)
+    for numbers, inputs in features.batches(visit.conditions, encoded, order, cell.batch_size):
+        yield numbers, Batch(inputs, labels[numbers], domain=visit.name)
 
 
 class CleanAfter:
@@ -150,7 +158,7 @@ class CleanAfter:
         encoded = not tta.method.tunes_encoder
         right: Counter[str] = Counter()
         with tta.frozen():
-            for rows, inputs in self.features.batches(None, encoded, self.rows, self.batch_size):
+            for rows, inputs in self.features.batches([CLEAN], encoded, self.rows, self.batch_size):
                 labels = self.features.labels[rows]
                 alone = tta.alone_on_tokens(inputs) if encoded else tta.alone(inputs)
                 joint = _call(tta, Batch(inputs, labels)).logits

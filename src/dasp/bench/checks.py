@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from dasp.bench.missing_check import missing_modalities_are_handled
 from dasp.bench.trial import THREE, TWO, trial, trial_batches, trial_model
 from dasp.core.errors import ContractError, DaspError, InputError
 from dasp.core.types import Inputs
@@ -25,9 +26,9 @@ def check_method(method: str | type[Method]) -> None:
 
     Checked on models of two and of three modalities (a method may refuse three, by a
     `ContractError`): reset, rejection, freezing, saving, seeds, parameters that take no part,
-    labels kept out, hyper-parameters readable, and a docstring that names its paper. A method
-    that needs source data (`needs_source`) or has an option `stream_length` is given them, and
-    must say so by an error of this library where it is not.
+    missing modalities, labels kept out, hyper-parameters readable, and a docstring that names its
+    paper. A method that needs source data (`needs_source`) or has an option `stream_length` is
+    given them, and must say so by an error of this library where it is not.
 
     >>> check_method("tent")
     """
@@ -169,6 +170,10 @@ def _idle_parameters_stay(build: type[Method], modalities: tuple[str, ...]) -> I
             yield f"moves without a gradient: {', '.join(moved)}"
 
 
+def _missing_modalities(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
+    yield from missing_modalities_are_handled(build, modalities, LR)
+
+
 def _idle(tta: Adaptation, batch: Inputs) -> list[str]:
     """Name the weights that get no gradient from this batch, by a copy that runs the step."""
     method = copy.deepcopy(tta.method)
@@ -215,4 +220,5 @@ _DYNAMIC: tuple[Callable[[type[Method], tuple[str, ...]], Iterator[str]], ...] =
     _saved_state_continues,
     _seed_decides,
     _idle_parameters_stay,
+    _missing_modalities,
 )

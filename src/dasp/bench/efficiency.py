@@ -19,7 +19,6 @@ from dasp.bench.progress import Bars
 from dasp.bench.references import find_model, model_name
 from dasp.bench.results import Cell, is_done, write_result
 from dasp.core.errors import DataError
-from dasp.streams.protocols import visits
 
 Outcome = tuple[dict[str, Any], dict[str, Any]]
 """What was counted, and what was measured."""
@@ -90,9 +89,9 @@ def _needed(todo: list[Job]) -> dict[str, set[Part]]:
     needed: dict[str, set[Part]] = {}
     for job in todo:
         cell = job.wanted
-        domains = [visit.domain for visit in visits(cell.protocol, cell.severity, cell.corruptions)]
+        conditions = {condition for visit in cell.visits() for condition in visit.conditions}
         names: tuple[str, ...] = find_model(job.model).modalities  # type: ignore[assignment]
-        needed.setdefault(job.model, set()).update(parts_of(domains, names, encoded=False))
+        needed.setdefault(job.model, set()).update(parts_of(conditions, names, encoded=False))
     return needed
 
 

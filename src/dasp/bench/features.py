@@ -1,7 +1,7 @@
 """Inputs and tokens of every domain, made once for all methods, protocols and models."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import nn
 from dasp.bench.material import Material
 from dasp.bench.store import Array, Store, digest
 from dasp.streams.domains import Domain
+from dasp.streams.visits import Condition
 
 CHUNK = 64
 
@@ -41,14 +42,42 @@ class Features:
         return self.store.get(self.key(part), len(self.labels), lambda: self._make(part))
 
     def batches(
-        self, domain: Domain | None, encoded: bool, order: NDArray[np.int64], size: int
+        self, conditions: Sequence[Condition], encoded: bool, order: NDArray[np.int64], size: int
     ) -> Iterator[tuple[NDArray[np.int64], dict[str, torch.Tensor]]]:
-        """Give the samples of a domain in an order, `size` at a time: rows, and what they are."""
-        names: Sequence[str] = self.model.modalities  # type: ignore[assignment]
-        arrays = {name: self.get(Part(name, domain, encoded)) for name in names}
+        """Give samples under conditions in an order, `size` at a time: numbers, and what they are.
+
+        Number k·n + i is sample i of n under the k-th condition.
+        """
+        views = [self._view(condition, encoded) for condition in conditions]
         for start in range(0, len(order), size):
-            rows = order[start : start + size]
-            yield rows, {name: torch.from_numpy(np.array(a[rows])) for name, a in arrays.items()}
+            numbers = order[start : start + size]
+            places, rows = np.divmod(numbers, len(self.labels))
+            yield (
+                numbers,
+                {
+                    name: torch.from_numpy(_rows([view[name] for view in views], places, rows))
+                    for name in views[0]
+                },
+            )
+
+    def _view(self, condition: Condition, encoded: bool) -> dict[str, Array]:
+        """Return the array of each modality that is there under a condition."""
+        names: Sequence[str] = self.model.modalities  # type: ignore[assignment]
+        return {
+            name: self._constant(name, encoded)
+            if name in condition.constant
+            else self.get(Part(name, condition.domain(name), encoded))
+            for name in names
+            if name not in condition.missing
+        }
+
+    def _constant(self, modality: str, encoded: bool) -> Array:
+        """Return what a dead sensor gives: zeros of the raw shape, encoded like any input."""
+        shape = self.get(Part(modality, None, encoded=False)).shape[1:]
+        row = np.zeros((1, *shape), np.float32)
+        if encoded:
+            row = next(self._encode(modality, row))
+        return np.broadcast_to(row, (len(self.labels), *row.shape[1:]))
 
     def key(self, part: Part) -> dict[str, Any]:
         """Return all that decides an array: data, domain as this code makes it, model."""
@@ -89,11 +118,26 @@ def own_domain(part: Part) -> Domain | None:
 
 
 def parts_of(
-    domains: Sequence[Domain | None], modalities: Sequence[str], encoded: bool
+    conditions: Iterable[Condition], modalities: Sequence[str], encoded: bool
 ) -> set[Part]:
-    """Return the distinct arrays that these domains need."""
-    parts = {Part(name, domain, encoded) for domain in domains for name in modalities}
-    return {Part(part.modality, own_domain(part), part.encoded) for part in parts}
+    """Return the distinct arrays that these conditions need; of constants, a raw one's shape."""
+    return {
+        Part(name, condition.domain(name), encoded and name not in condition.constant)
+        for condition in conditions
+        for name in modalities
+        if name not in condition.missing
+    }
+
+
+def _rows(
+    arrays: Sequence[Array], places: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Gather row `rows[i]` of the array `places[i]` for each i, into memory of its own."""
+    found = np.empty((len(rows), *arrays[0].shape[1:]), arrays[0].dtype)
+    for place in np.unique(places):
+        mine = places == place
+        found[mine] = arrays[place][rows[mine]]
+    return found
 
 
 def model_digest(model: nn.Module) -> str:

@@ -24,6 +24,7 @@ from dasp.corruptions.base import registry
 from dasp.data.parallel import run_jobs
 from dasp.methods import redundancy
 from dasp.streams.domains import Domain, all_domains
+from dasp.streams.visits import CLEAN, Condition
 
 FORMAT = "dasp-indicators-1"
 
@@ -162,5 +163,6 @@ def _needed(items: Sequence[Item]) -> dict[str, set[Part]]:
     for model, views in items:
         names: tuple[str, ...] = tuple(find_model(model).modalities)  # type: ignore[arg-type]
         domains = domains_of(names, views[0].severity, views[0].corruptions)
-        needed.setdefault(model, set()).update(parts_of([None, *domains], names, encoded=True))
+        conditions = [CLEAN, *(Condition((domain,)) for domain in domains)]
+        needed.setdefault(model, set()).update(parts_of(conditions, names, encoded=True))
     return needed

@@ -16,7 +16,6 @@ from dasp.bench.results import Cell
 from dasp.bench.start import start
 from dasp.core.types import Inputs
 from dasp.methods import Adaptation, adapt
-from dasp.streams.protocols import visits
 
 LOADING = "raw inputs read from the feature store, where they lie decoded and corrupted"
 
@@ -90,7 +89,7 @@ def _walk(
 
 def _batches(features: Features, cell: Cell) -> Iterator[tuple[bool, Inputs]]:
     """Give raw batches in the order of the cell's stream, and whether a reset comes before."""
-    for visit in visits(cell.protocol, cell.severity, cell.corruptions):
+    for visit in cell.visits():
         reset = visit.reset
         for _, batch in batches(features, visit, cell, encoded=False):
             yield reset, batch.inputs

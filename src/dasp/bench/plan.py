@@ -18,7 +18,7 @@ from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, Method, hyperparameters
 from dasp.methods.base import not_negative, whole
 from dasp.methods.rebalance import MEMORY
-from dasp.streams.protocols import PROTOCOLS, resets_once, visits
+from dasp.streams.protocols import PROTOCOLS, resets_once, sensors, visits
 
 PLANS = Path(str(files("dasp") / "plans"))
 MAIN_PROTOCOLS = PROTOCOLS[:5]
@@ -65,8 +65,9 @@ class Plan:
         models = {name: find_model(name) for name in self.models}
         digests = {name: model_digest(model) for name, model in models.items()}
         for protocol in self.protocols:
+            visits(protocol, self.severities[0], ())
             for name, model in models.items():
-                _check_modalities(protocol, self.severities[0], name, model)
+                _check_modalities(protocol, name, model)
         return [
             Cell(
                 data=material.identity,
@@ -92,10 +93,9 @@ class Plan:
         ]
 
 
-def _check_modalities(protocol: str, severity: int, name: str, model: nn.Module) -> None:
-    """Refuse a protocol that is unknown, or that damages what a model does not have."""
-    damaged = {visit.domain.modality for visit in visits(protocol, severity) if visit.domain}
-    lacking = sorted(damaged - set(model.modalities))  # type: ignore[arg-type]
+def _check_modalities(protocol: str, name: str, model: nn.Module) -> None:
+    """Refuse a protocol that damages what a model does not have."""
+    lacking = sorted(sensors(protocol) - set(model.modalities))  # type: ignore[arg-type]
     if lacking:
         raise OptionError(
             f"protocol '{protocol}' damages {', '.join(lacking)}, which the model {name} does not "

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import Field, asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -9,6 +10,8 @@ from typing import Any, ClassVar, Protocol
 from dasp.bench.store import digest
 from dasp.core.errors import DataError
 from dasp.core.files import atomic_path
+from dasp.streams.protocols import visits
+from dasp.streams.visits import Visit
 
 FORMAT = "dasp-result-2"
 
@@ -52,6 +55,10 @@ class Cell:
         if not self.source:  # most methods need none, and keep the keys they had without it
             del settings["source"]
         return digest(settings)
+
+    def visits(self) -> Iterator[Visit]:
+        """Give the visits of its stream."""
+        return visits(self.protocol, self.severity, self.corruptions, self.data["samples"])
 
     @property
     def filename(self) -> str:

@@ -15,7 +15,7 @@ from dasp.bench.progress import Bars
 from dasp.bench.references import find_method, find_model, model_name
 from dasp.bench.results import Cell, is_done, write_result
 from dasp.data.parallel import run_jobs
-from dasp.streams.protocols import visits
+from dasp.streams.visits import CLEAN
 
 
 class Job:
@@ -83,8 +83,8 @@ def _needed(items: list[tuple[str, Cell]]) -> dict[str, set[Part]]:
     needed: dict[str, set[Part]] = {}
     for model, cell in items:
         encoded = not find_method(cell.method).tunes_encoder
-        domains = [v.domain for v in visits(cell.protocol, cell.severity, cell.corruptions)]
-        domains += [None] if cell.clean_after else []
+        conditions = {condition for visit in cell.visits() for condition in visit.conditions}
+        conditions |= {CLEAN} if cell.clean_after else set()
         names = find_model(model).modalities
-        needed.setdefault(model, set()).update(parts_of(domains, names, encoded))  # type: ignore[arg-type]
+        needed.setdefault(model, set()).update(parts_of(conditions, names, encoded))  # type: ignore[arg-type]
     return needed

@@ -6,7 +6,7 @@ from dasp.bench.features import Features
 from dasp.bench.results import Cell
 from dasp.core.types import Inputs
 from dasp.methods import Adaptation, Method, adapt
-from dasp.streams.protocols import visits
+from dasp.streams.visits import CLEAN
 
 
 def start(cell: Cell, method: type[Method], features: Features) -> Adaptation:
@@ -22,17 +22,17 @@ def start(cell: Cell, method: type[Method], features: Features) -> Adaptation:
 
 def stream_length(cell: Cell, samples: int) -> int:
     """Return the number of batches until the next reset, times the steps that each is given."""
-    domains = longest = 0
-    for visit in visits(cell.protocol, cell.severity, cell.corruptions):
-        domains = 1 if visit.reset else domains + 1
-        longest = max(longest, domains)
+    batches = longest = 0
+    for visit in cell.visits():
+        batches = visit.batches(samples, cell.batch_size) + (0 if visit.reset else batches)
+        longest = max(longest, batches)
     steps: int = cell.options["steps"]
-    return longest * -(-samples // cell.batch_size) * steps
+    return longest * steps
 
 
 def source_inputs(features: Features) -> Inputs:
     """Return the clean training samples of a data set as one batch, kept in the store."""
     source = Features(features.material.source(), features.model, features.store)
     count = len(source.labels)
-    ((_, inputs),) = source.batches(None, encoded=False, order=np.arange(count), size=count)
+    ((_, inputs),) = source.batches([CLEAN], encoded=False, order=np.arange(count), size=count)
     return inputs

@@ -125,8 +125,13 @@ def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
     return fused
 
 
-def check_batch(batch: Inputs, model: MultiModalModel, kind: str = "inputs") -> int:
-    """Refuse a batch that cannot be what the model wants; return its size B."""
+def check_batch(
+    batch: Inputs, model: MultiModalModel, kind: str = "inputs", part: bool = False
+) -> int:
+    """Refuse a batch that cannot be what the model wants; return its size B.
+
+    With `part` it may lack modalities, but not all of them.
+    """
     if not hasattr(batch, "keys"):
         raise InputError(
             f"{kind} must be a dict of tensors by modality, not {type(batch).__name__}."
@@ -135,11 +140,12 @@ def check_batch(batch: Inputs, model: MultiModalModel, kind: str = "inputs") -> 
         if name not in model.modalities:
             raise InputError(unknown_name("modality", str(name), model.modalities))
     missing = [name for name in model.modalities if name not in batch]
-    if missing:
+    if missing and not (part and batch):
         raise InputError(f"{kind} lack {', '.join(missing)}: the model has {model.modalities}.")
     for name, value in batch.items():
         if not isinstance(value, Tensor):
-            raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.")
+            absent = f" Leave '{name}' out if there is none." if value is None else ""
+            raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.{absent}")
         if value.ndim < 2 or 0 in value.shape:
             raise InputError(
                 f"'{name}' has shape {tuple(value.shape)}: a batch is (B, ...) with nothing empty."

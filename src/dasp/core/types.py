@@ -90,6 +90,7 @@ class Outcome:
     updated: bool = False
     loss: float | None = None
     rejected: str | None = None  # why the batch was refused; then nothing has changed
+    rollback: str | None = None  # why the state went back to an earlier one after this batch
 
 
 @dataclass(frozen=True)

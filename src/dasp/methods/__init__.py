@@ -22,7 +22,8 @@ from dasp.methods.brimpr import Brimpr
 from dasp.methods.dasp import Dasp
 # isort: on
 
-from dasp.methods.loop import Adaptation, adapt
+from dasp.methods.loop import Adaptation
+from dasp.methods.start import adapt
 
 __all__ = [
     "METHODS",

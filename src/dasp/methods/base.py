@@ -1,6 +1,6 @@
 """What a method is: which parameters it trains and what it makes of one batch.
 
-A method holds no loop. `dasp.methods.loop.Adaptation` freezes the model, calls `step`, guards
+A method holds no loop. `dasp.methods.engine.Engine` freezes the model, calls `step`, guards
 the update, snapshots and restores; it is written once for all methods.
 """
 
@@ -60,6 +60,12 @@ class Method(nn.Module, ABC):
     """True: `fit` must be given clean source samples before the first batch."""
 
     exactly_two_modalities: ClassVar[bool] = False
+
+    learns_from_part: ClassVar[bool] = True
+    """False: `step` wants every modality. A batch that lacks one is then predicted from the rest
+    and teaches nothing, as `dasp.methods.missing` says. Nothing to say for a method of exactly
+    two modalities or one that `needs` the fusion's attention: they never learn from a part."""
+
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
 

@@ -12,9 +12,26 @@ def finite_rows(batch: Inputs) -> Tensor:
     return torch.stack(rows).all(dim=0)
 
 
+def predicted_rows(logits: Tensor) -> Tensor:
+    """Tell which rows of logits (B, C) are distributions: (B,) bool.
+
+    −inf rules a class out and is well; NaN, +inf, and −inf for every class are not.
+    """
+    return ~logits.detach().log_softmax(dim=1).isnan().any(dim=1)
+
+
 def spoilt(batch: Inputs, finite: Tensor) -> str:
     """Say which samples of which modalities hold NaN or Inf."""
     names = [name for name, value in batch.items() if not torch.isfinite(value).all()]
-    rows = (~finite).nonzero().flatten().tolist()
+    return f"NaN or Inf in {' and '.join(names)}, {_counted(finite)}"
+
+
+def overflown(predicted: Tensor) -> str:
+    """Say for which samples the model made no distribution of finite inputs."""
+    return f"the model's prediction is NaN or Inf, {_counted(predicted)}"
+
+
+def _counted(good: Tensor) -> str:
+    rows = (~good).nonzero().flatten().tolist()
     shown = ", ".join(map(str, rows[:8])) + (", …" if len(rows) > 8 else "")
-    return f"NaN or Inf in {' and '.join(names)}, {len(rows)} of {len(finite)} samples: {shown}"
+    return f"{len(rows)} of {len(good)} samples: {shown}"

@@ -1,5 +1,6 @@
 """Who may change a model: two adaptations of one model must not disturb each other unseen."""
 
+import threading
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -20,9 +21,14 @@ class Owners:
     def __init__(self) -> None:
         self._live: WeakKeyDictionary[nn.Module, WeakSet[Any]] = WeakKeyDictionary()
         self._closed: WeakSet[Any] = WeakSet()
+        self._lock = threading.Lock()
 
     def claim(self, adaptation: Any, method: Method) -> None:
         """Make `adaptation` a user of its method's model."""
+        with self._lock:
+            self._claim(adaptation, method)
+
+    def _claim(self, adaptation: Any, method: Method) -> None:
         live = self._live.setdefault(method._model, WeakSet())
         others = [other for other in live if other not in self._closed]
         changes = [other for other in others if trains_model(other.method)]

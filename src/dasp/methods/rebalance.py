@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from dasp.core.errors import OptionError
 from dasp.methods.base import Method
+from dasp.methods.finite import predicted_rows
 
 MEMORY = 8  # remembered predictions, a class; chosen on validation data, as docs/own_model.md says
 ITERATIONS, TOLERANCE = 100, 1e-4
@@ -87,7 +88,7 @@ class Rebalancer(nn.Module):
     @torch.no_grad()
     def forward(self, logits: Tensor) -> Tensor:
         """Return the rebalanced logits (B, C); changes nothing. Rows with NaN stay as they are."""
-        usable = _usable(logits)
+        usable = predicted_rows(logits)
         result = logits.detach().clone()
         if usable.any():
             result[usable] = rebalance(result[usable], self.rows, self.strength)
@@ -96,7 +97,7 @@ class Rebalancer(nn.Module):
     @torch.no_grad()
     def remember(self, logits: Tensor) -> None:
         """Take the rows of a batch (B, C) in, and let the oldest go."""
-        new = logits.detach()[_usable(logits)].log_softmax(dim=1).to(self.rows)
+        new = logits.detach()[predicted_rows(logits)].log_softmax(dim=1).to(self.rows)
         new = new[max(len(new) - self.capacity, 0) :]
         surplus = max(len(self.rows) + len(new) - self.capacity, 0)
         self.rows = torch.cat([self.rows[surplus:], new])
@@ -116,8 +117,3 @@ def build_rebalancer(method: Method, strength: float, memory: int) -> Rebalancer
         rebalancer = Rebalancer(strength, memory * classes, empty)
     method.register_module("rebalancer", rebalancer)
     return rebalancer
-
-
-def _usable(logits: Tensor) -> Tensor:
-    """Tell which rows are distributions: (B,) bool."""
-    return ~logits.log_softmax(dim=1).isnan().any(dim=1)

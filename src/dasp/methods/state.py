@@ -1,22 +1,14 @@
-"""What changes while adapting, captured and restored as one thing, in memory and on disk."""
+"""What changes while adapting, captured and restored as one thing."""
 
 import hashlib
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dasp.core.errors import ContractError, StateError
-from dasp.core.files import atomic_path
+from dasp.core.errors import ContractError
 from dasp.core.types import Step, Trainable
-from dasp.methods.base import METHODS, Method, hyperparameters
-
-FORMAT = "dasp-state-1"
+from dasp.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -43,6 +35,7 @@ class Memory:
         parameters = list(self.weights.values())
         self.optimizer = method.optimizer(parameters, lr) if parameters else None
         self.batch_index = 0
+        self._hashed: tuple[Snapshot, str] | None = None
 
     def buffers(self) -> dict[str, Tensor]:
         """Return the method's own buffers (not the model's)."""
@@ -112,7 +105,12 @@ class Memory:
         return Trainable(shapes, count, sum(p.numel() for p in self.method.parameters()))
 
     def fingerprint(self, source: Snapshot) -> str:
-        """Hash the model's source weights: names, shapes and bytes."""
+        """Hash the model's source weights: names, shapes and bytes. They stay: once is enough."""
+        if self._hashed is None or self._hashed[0] is not source:
+            self._hashed = source, self._hash(source)
+        return self._hashed[1]
+
+    def _hash(self, source: Snapshot) -> str:
         digest = hashlib.sha256()
         model: nn.Module = self.method.model  # type: ignore[assignment]
         for name, value in sorted(model.state_dict().items()):
@@ -123,82 +121,5 @@ class Memory:
         return digest.hexdigest()
 
 
-def save(path: str | Path, memory: Memory, source: Snapshot) -> None:
-    """Write the present state with what it belongs to."""
-    now = memory.capture()
-    metadata = {
-        "format": FORMAT,
-        "method": _method_name(memory.method),
-        "hyper": json.dumps(_hyper(memory.method), sort_keys=True),
-        "model": memory.fingerprint(source),
-        "batch_index": str(now.batch_index),
-    }
-    tensors = {name: value.cpu().contiguous() for name, value in now.tensors.items()}
-    with atomic_path(path) as part:
-        save_file(tensors, part, metadata=metadata)
-
-
-def load(path: str | Path, memory: Memory, source: Snapshot) -> Snapshot:
-    """Read a state and check that it belongs to this method and model."""
-    path = Path(path)
-    if not path.is_file():
-        raise StateError(f"no saved state at {path}.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise StateError(f"{path} is damaged or not a saved state: {error}.") from error
-    if metadata.get("format") != FORMAT:
-        raise StateError(f"{path} is not a saved state (format {metadata.get('format')!r}).")
-    expected = {
-        "method": _method_name(memory.method),
-        "hyper": json.dumps(_hyper(memory.method), sort_keys=True),
-        "model": memory.fingerprint(source),
-    }
-    for key, value in expected.items():
-        if metadata.get(key) != value:
-            difference = _difference(metadata.get(key, ""), value)
-            raise StateError(
-                f"{path} was saved with another {key}: {difference}. Load it into an adaptation "
-                "with the same method, hyper-parameters and source weights."
-            )
-    _check_tensors(path, tensors, memory)
-    return Snapshot(tensors, int(metadata["batch_index"]))
-
-
-def _difference(saved: str, here: str) -> str:
-    """Say how two settings differ: by option where they are maps, shortened where they are long."""
-    if saved.startswith("{"):
-        then, now = json.loads(saved), json.loads(here)
-        names = sorted(n for n in then.keys() | now.keys() if then.get(n) != now.get(n))
-        return ", ".join(f"{name} {then.get(name)}, here {now.get(name)}" for name in names)
-    return f"{saved[:12]}, here {here[:12]}"
-
-
-def _check_tensors(path: Path, tensors: dict[str, Tensor], memory: Memory) -> None:
-    wanted = {f"weight/{name}": value.shape for name, value in memory.weights.items()}
-    missing = [name for name in wanted if name not in tensors]
-    missing += [f"buffer/{n}" for n in memory.buffers() if f"buffer/{n}" not in tensors]
-    wrong = [n for n, shape in wanted.items() if n in tensors and tensors[n].shape != shape]
-    strange = [
-        name
-        for name in tensors
-        if name.startswith("optimizer/")
-        and name.removeprefix("optimizer/").rsplit("/", 1)[0] not in memory.weights
-    ]
-    if missing or wrong or strange:
-        raise StateError(f"{path} does not fit: {', '.join(missing + wrong + strange)}.")
-
-
 def _public(name: str) -> str:
     return "model." + name.removeprefix("_model.") if name.startswith("_model.") else name
-
-
-def _method_name(method: Method) -> str:
-    known = {METHODS[name]: name for name in METHODS}
-    return known.get(type(method), type(method).__qualname__)
-
-
-def _hyper(method: Method) -> dict[str, Any]:
-    return {name: repr(getattr(method, name, None)) for name in hyperparameters(type(method))}

@@ -57,8 +57,9 @@ def bench(
     """Run methods on streams, and write the table and a report.
 
     Runs a plan: `quick` (one source model, 512 samples a domain), `paper` (a list: every table
-    and figure of the DASP paper, three models, 1,024 samples), one of its list such as
-    `paper/ablation`, or a TOML file of yours; flags change it. Data are corrupted and encoded
+    and figure of the DASP paper, three models, 1,024 samples), `robust` (a list: streams as
+    sensors send them), one of a list such as `paper/ablation`, or a TOML file of yours; flags
+    change it. Data are corrupted and encoded
     once for all methods and kept in the store; each (method, protocol, model, seed) is one result
     file. Run it again after an interruption, or twice at once: what is done is not done again,
     and results of other settings are never mixed in.
@@ -70,13 +71,19 @@ def bench(
       dasp bench paper --data kinetics50 --root ~/ks50 --weights cav_mae_ks50.pth
 
     Args:
-        plan: quick, paper, paper/NAME, or the path of a .toml file.
+        plan: quick, paper, robust, paper/NAME, robust/NAME, or the path of a .toml file.
         methods: rows of the plan, or registered methods; by default all rows of the plan. In a
             list of plans: keep the rows of these methods.
         method: methods of your own beside them, file.py:Class.
         settings: options of methods, such as dasp.delta=0.03, or *.lr=1e-3 for all.
-        protocol: per_domain/video, per_domain/audio, continual/video, continual/audio,
-            interleaved, clean; per_domain/depth, continual/depth, interleaved/depth.
+        protocol: per_domain/video, per_domain/audio (reset at each domain), continual/video,
+            continual/audio, interleaved, clean; all further ones are never reset either: pairs
+            (both modalities damaged), mixed (domains side by side in a batch), dirichlet
+            (classes in bursts), sorted (one class after another), stretches (clean data between
+            domains), gradual (severity climbs and falls), missing/audio, missing/video,
+            constant/audio, constant/video (a sensor silent or stuck in every other domain),
+            recurring (interleaved 20 times), long (100,000 samples). Of models with three
+            sensors also per_domain/depth, continual/depth, interleaved/depth.
         severity: some of 1 to 5.
         seed: of the order of samples and of a method's draws; several are replicates.
         corruptions: keep only these, such as fog rain.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from dasp.report.figures import Figure, present, styles
 from dasp.report.groups import Group, mean_std
+from dasp.report.labels import LETTER
 from dasp.report.stream_plot import how_many, value_range
 from dasp.report.svg import Plot
 from dasp.report.tables import Values, domain_accuracies, pretty
@@ -68,7 +69,8 @@ def _dots(labels: Sequence[str], means: Means, axis: str, caption: str) -> str:
     names = list(dict.fromkeys(name for _, name in means))
     low, high = value_range([means.values()], 1.0)
     height = 24 * len(names) + 60
-    plot = Plot((low, high), (-0.5, len(names) - 0.5), height=height, left=190, bottom=46)
+    left = max(190, round(LETTER * max(map(len, names), default=0)))
+    plot = Plot((low, high), (-0.5, len(names) - 0.5), height=height, left=left, bottom=46)
     plot.x_axis(axis)
     if low < 0 < high:
         plot.rule((0, 0), plot.y, strong=True)

@@ -128,7 +128,9 @@ def diagnosis_figure(run: Run) -> Figure | None:
         plot.line(centres(length), threshold, Style(0, 1.0), "threshold")
     rows = [(f"{name} named", name, [name in (b or ()) for b in biased]) for name in names]
     truth = damaged_modalities(run)
-    rows += [(f"{name} damaged", name, [t == name for t in truth]) for name in names]
+    rows += [
+        (f"{name} damaged", name, [name in (t or "").split("+") for t in truth]) for name in names
+    ]
     for place, (title, name, flags) in enumerate(rows):
         true = place >= len(names)
         y = low - strip * (place + (1.4 if true else 1.1))

@@ -7,13 +7,13 @@ from dasp.report.figures import Figure, present, styles
 from dasp.report.grid import Cell, Column, Quantity, Table
 from dasp.report.groups import Group, mean_std
 from dasp.report.runs import Run
-from dasp.report.stream_data import alike
-from dasp.report.stream_plot import how_many, value_range
+from dasp.report.stream_data import alike, stops
+from dasp.report.stream_plot import NAMES, how_many, value_range
 from dasp.report.svg import Plot, Style
 from dasp.report.tables import pretty
 
 JOINT = "joint"
-PANEL, GAP, NAMES = 150, 34, 112  # heights: of a panel, of the room above it, of the names below
+PANEL, GAP, FOOT = 150, 34, 112  # heights: of a panel, of the room above it, of the names below
 
 MARKS = 7  # markers of a line, about
 
@@ -121,8 +121,8 @@ def _panels(
 ) -> Plot:
     """Draw one panel below another, on one scale, the domains named below the last."""
     values = [curve for by_label in curves.values() for curve in by_label.values()]
-    y, x = value_range(values, 0.5), (-0.4, len(run.domains) + 0.4)
-    height = len(curves) * (PANEL + GAP) + NAMES
+    y, x = value_range(values, 0.5), (-0.4, len(_places(run)) - 0.6)
+    height = len(curves) * (PANEL + GAP) + FOOT
     whole = Plot(x, y, height=height)
     for place, (view, by_label) in enumerate(curves.items()):
         top = place * (PANEL + GAP) + GAP
@@ -132,7 +132,8 @@ def _panels(
         panel.text(panel.left, top - 10, _title(view), "start")
         for label, curve in by_label.items():
             _draw(panel, label, curve, look[label], _places(run))
-    for place, name in enumerate(_places(run)):
+    names = list(enumerate(_places(run)))
+    for place, name in names[:: -(-len(names) // NAMES)]:
         x_at, base = panel.at(place, panel.y[0])
         panel.text(x_at + 4, base + 14, name, "end", turn=-50)
     return whole
@@ -153,5 +154,4 @@ def _draw(
 
 def _places(run: Run) -> list[str]:
     """Return the names of the places where clean data were judged."""
-    signs = [f"{d.damaged[0].upper()} " if d.damaged else "" for d in run.domains]
-    return ["before", *(sign + d.short for sign, d in zip(signs, run.domains, strict=True))]
+    return ["before", *(name for name, _, _ in stops(run))]

@@ -12,6 +12,7 @@ from typing import Any
 
 from dasp.report.runs import Run
 from dasp.report.sections import Section
+from dasp.report.stream_data import stops
 from dasp.report.tables import pretty
 
 SCORE = 10_000  # a score is kept as a whole number of ten-thousandths
@@ -66,8 +67,7 @@ def section_id(section: Section) -> str:
 def _one(run: Run, streams: Shared, settings: Shared) -> dict[str, Any]:
     batches = run.batches
     domains = [
-        (domain.name, domain.short, domain.damaged, domain.first_batch, domain.batches)
-        for domain in run.domains
+        (domain.name, domain.damaged, domain.first_batch, domain.batches) for domain in run.domains
     ]
     setting = {
         "data": run.data,
@@ -83,7 +83,9 @@ def _one(run: Run, streams: Shared, settings: Shared) -> dict[str, Any]:
         "protocol": pretty(run.protocol),
         "replicate": run.replicate_name,
         "digest": run.replicate[1],
-        "stream": streams.place({"domains": domains, "seen": list(batches.seen)}),
+        "stream": streams.place(
+            {"domains": domains, "stops": stops(run), "seen": list(batches.seen)}
+        ),
         "setting": settings.place(setting),
         "options": dict(run.options),
         "right": list(batches.right),

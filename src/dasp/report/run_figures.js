@@ -40,10 +40,10 @@ function frame(stream, bottom, low, high, height, left, axis) {
       `<text x="${a}" y="${b}" text-anchor="${anchor}"` +
         `${turn ? ` transform="rotate(${turn} ${a} ${b})"` : ""}>${safe(what)}</text>`,
     );
-  for (const [, short, damaged, first, batches] of stream.domains) {
+  const each = Math.ceil(stream.stops.length / 60);
+  for (const [name, first, batches] of stream.stops.filter((_, n) => n % each === 0)) {
     rule(at(first, bottom), at(first, high), "grid");
-    const sign = damaged ? `${damaged[0].toUpperCase()} ` : "";
-    text(x(first + batches / 2) + 4, y(bottom) + 12, sign + short, "end", -50);
+    text(x(first + batches / 2) + 4, y(bottom) + 12, name, "end", -50);
   }
   for (const value of ticks(low, high)) {
     text(left - 6, y(value) + 4, String(value), "end");
@@ -75,7 +75,7 @@ const figure = (drawing, caption) =>
   `<figure><div class="scroll">${drawing}</div><figcaption>${safe(caption)}</figcaption></figure>`;
 
 function accuracyFigure(run, stream) {
-  const sizes = stream.domains.map((d) => d[4]).sort((a, b) => a - b);
+  const sizes = stream.stops.map((stop) => stop[2]).sort((a, b) => a - b);
   const window = Math.max(1, Math.floor(sizes[Math.floor(sizes.length / 2)] / 2));
   const curve = runningMean(run.right, stream.seen, window);
   const low = Math.min(...curve) - 2, high = Math.max(...curve) + 2;
@@ -108,11 +108,11 @@ function diagnosisFigure(run, stream) {
   names.forEach((name, n) => plot.line(scores[n], COLOURS[n % 4], DASHES[n % 4], 1.5, name));
   if (limit) plot.line(limit, "c0", "", 1, "threshold");
   const truth = Array(length).fill(null);
-  for (const [, , damaged, first, batches] of stream.domains)
+  for (const [, damaged, first, batches] of stream.domains)
     truth.fill(damaged, first, first + batches);
   const rows = [
     ...names.map((name, n) => [`${name} named`, n, unpack(run.named[name], length), 0.9]),
-    ...names.map((name, n) => [`${name} damaged`, n, truth.map((t) => t === name), 0.45]),
+    ...names.map((name, n) => [`${name} damaged`, n, truth.map((t) => t?.split("+").includes(name)), 0.45]),
   ];
   rows.forEach(([name, n, flags, opacity], row) => {
     const y = low - strip * (row + (row >= names.length ? 1.4 : 1.1));

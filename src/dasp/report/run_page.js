@@ -23,19 +23,19 @@ function domainTable(run, stream) {
   const named = Object.entries(run.named).map(([name, n]) => [name, unpack(n, length)]);
   const { seen: judged, ...clean } = run.clean ?? {};
   const views = Object.keys(clean);
-  const rows = stream.domains.map(([name, , damaged, first, batches], place) => {
+  const rows = stream.domains.map(([name, damaged, first, batches], place) => {
     const here = (values) => values.slice(first, first + batches);
     const flags = Array.from({ length: batches }, (_, n) =>
       named.filter(([, each]) => each[first + n]).map(([modality]) => modality),
     );
-    const hits = flags.filter((each) => each.length === 1 && each[0] === damaged).length;
+    const hits = flags.filter((each) => each.length && each.join("+") === damaged).length;
     return [
       name,
       per(sum(here(run.right)), sum(here(stream.seen))),
       String(here(updated).filter(Boolean).length),
       ...(named.length ? [String(flags.filter((e) => e.length).length), String(hits)] : []),
       String(batches),
-      ...views.map((view) => per(clean[view][place + 1], judged)),
+      ...views.map((view) => per(clean[view][place + 1] ?? clean[view].at(-1), judged)),
     ];
   });
   const diagnosis = named.length ? ["something named", "rightly named"] : [];

@@ -10,7 +10,7 @@ from dasp.report.fields import reading
 from dasp.report.hits import unpack_hits
 
 FORMATS = ("dasp-result-1", "dasp-result-2")
-CLEAN = "clean"
+CLEAN, ABSENT = "clean", "missing"
 ROUNDING = 0.011  # of an accuracy written with two decimals
 
 Result = Mapping[str, Any]
@@ -21,22 +21,29 @@ Result = Mapping[str, Any]
 class DomainCount:
     """What was counted in one domain of a stream."""
 
-    name: str  # "<modality>/<corruption>/<severity>", or "clean"
+    name: str  # as `dasp.streams.visits` writes it: "clean", or all that is wrong
     right: int
     seen: int
     first_batch: int
-    batches: int
+    batches: int  # 0 where its samples lie among those of other domains
     hits: str | None = None  # a bit a sample, packed; older files have none
 
     @property
     def damaged(self) -> str | None:
-        """Return the damaged modality, None where the data are clean."""
-        return None if self.name == CLEAN else self.name.split("/")[0]
+        """Return the damaged modality, or "audio+video"; None where all that came was clean."""
+        found = {part[0] for part in self._parts if part[1] != ABSENT}
+        return "+".join(sorted(found)) or None
 
     @property
     def short(self) -> str:
         """Return the name of the corruption, fit for an axis."""
-        return self.name if self.name == CLEAN else self.name.split("/")[1].replace("_", " ")
+        words = [part[1] if len(part) == 3 else " ".join(part) for part in self._parts]
+        return " + ".join(words).replace("_", " ") or self.name
+
+    @property
+    def _parts(self) -> list[list[str]]:
+        """Return what is wrong, each as [modality, corruption, severity] or [modality, silence]."""
+        return [] if self.name == CLEAN else [part.split("/") for part in self.name.split("+")]
 
 
 @dataclass(frozen=True)
@@ -176,7 +183,10 @@ def _check(run: Run, accuracy: float) -> None:
         and sum(batches.seen) == sum(domain.seen for domain in run.domains) == run.seen
         and all(len(entries) == length for entries in lists)
         and all(end <= length for end in ends)
-        and (run.clean_after is None or _sound(run.clean_after, len(run.domains)))
+        and (
+            run.clean_after is None
+            or _sound(run.clean_after, len({domain.first_batch for domain in run.domains}))
+        )
     )
     if not sound:
         raise InputError("its counts contradict each other; run this cell again.")
@@ -185,8 +195,8 @@ def _check(run: Run, accuracy: float) -> None:
             unpack_hits(domain.hits, domain.seen, domain.right)
 
 
-def _sound(clean: CleanAfter, domains: int) -> bool:
+def _sound(clean: CleanAfter, stops: int) -> bool:
     return all(
-        len(counts) == domains + 1 and all(0 <= count <= clean.seen for count in counts)
+        len(counts) == stops + 1 and all(0 <= count <= clean.seen for count in counts)
         for counts in clean.right.values()
     )

@@ -12,6 +12,22 @@ def domain_starts(run: Run) -> tuple[tuple[str, int, int], ...]:
     return tuple((domain.name, domain.first_batch, domain.batches) for domain in run.domains)
 
 
+def stops(run: Run) -> list[tuple[str, int, int]]:
+    """Return (name fit for an axis, first batch, batches) of each stop of a stream.
+
+    A domain is one, and so are all domains whose samples lie side by side.
+    """
+    found = []
+    for first, here in groupby(run.domains, key=lambda domain: domain.first_batch):
+        domain, *others = here
+        if others:
+            found.append(("mixed", first, len(run.batches.right) - first))
+        else:
+            signs = "".join(word[0].upper() for word in (domain.damaged or "").split("+") if word)
+            found.append((f"{signs} {domain.short}".strip(), first, domain.batches))
+    return found
+
+
 def alike(runs: Sequence[Run], first: Run) -> list[Run]:
     """Return the runs whose stream has the same domains at the same places as `first`."""
     return [run for run in runs if domain_starts(run) == domain_starts(first)]
@@ -50,7 +66,7 @@ def paired_source(group: Group, runs: Sequence[Run], first: Run) -> tuple[list[R
 
 def usual_window(run: Run) -> int:
     """Return half of a usual domain, in batches, at least one."""
-    lengths = sorted(domain.batches for domain in run.domains)
+    lengths = sorted(batches for _, _, batches in stops(run))
     return max(1, lengths[len(lengths) // 2] // 2)
 
 

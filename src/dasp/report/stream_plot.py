@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence, Sized
 from math import isfinite
 
 from dasp.report.runs import Run
-from dasp.report.stream_data import spans
+from dasp.report.stream_data import spans, stops
 from dasp.report.svg import Plot, Style
 
 MARKS = 24
+NAMES = 60  # of domains, that one axis has room for
 
 
 def marker_step(length: int) -> int:
@@ -63,13 +64,16 @@ def damaged_modalities(run: Run) -> list[str | None]:
 
 
 def stream_plot(run: Run, y: tuple[float, float], height: int, left: int = 56) -> Plot:
-    """Return a plot over the batches of a stream, its domains marked and named below."""
+    """Return a plot over the batches of a stream, its domains marked and named below.
+
+    Of very many domains, each so-manieth.
+    """
     plot = Plot((0, len(run.batches.right)), y, height=height, left=left, bottom=112)
-    for domain in run.domains:
-        plot.rule((domain.first_batch, domain.first_batch), y)
-        x, base = plot.at(domain.first_batch + domain.batches / 2, y[0])
-        sign = f"{domain.damaged[0].upper()} " if domain.damaged else ""
-        plot.text(x + 4, base + 12, sign + domain.short, "end", turn=-50)
+    marked = stops(run)
+    for name, first, batches in marked[:: -(-len(marked) // NAMES)]:
+        plot.rule((first, first), y)
+        x, base = plot.at(first + batches / 2, y[0])
+        plot.text(x + 4, base + 12, name, "end", turn=-50)
     plot.rule(plot.x, (y[0], y[0]), strong=True)
     return plot
 

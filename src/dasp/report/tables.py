@@ -187,7 +187,7 @@ def verdict(named: Sequence[str], damaged: str | None) -> str:
     """Judge one diagnosis; naming nothing on clean data counts as "nothing"."""
     if not named:
         return "nothing"
-    return "right" if damaged is not None and set(named) == {damaged} else "wrong"
+    return "right" if damaged is not None and set(named) == set(damaged.split("+")) else "wrong"
 
 
 def _hits(counts: Counter[tuple[str | None, str]], modalities: Sequence[str]) -> list[Cell]:
