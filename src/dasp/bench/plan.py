@@ -8,6 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from dasp.bench.features import model_digest
 from dasp.bench.material import DataOptions
 from dasp.bench.references import code_digest, find_method, find_model, model_name
@@ -16,7 +18,7 @@ from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, Method, hyperparameters
 from dasp.methods.base import not_negative, whole
 from dasp.methods.rebalance import MEMORY
-from dasp.streams.protocols import PROTOCOLS, resets_once, visits
+from dasp.streams.protocols import PROTOCOLS, resets_once, sensors, visits
 
 PLANS = Path(str(files("dasp") / "plans"))
 MAIN_PROTOCOLS = PROTOCOLS[:5]
@@ -60,9 +62,12 @@ class Plan:
         material = self.data.open()
         needs = {label: find_method(e.method).needs_source for label, e in self.methods.items()}
         source = material.source().identity if any(needs.values()) else {}
-        digests = {name: model_digest(find_model(name)) for name in self.models}
+        models = {name: find_model(name) for name in self.models}
+        digests = {name: model_digest(model) for name, model in models.items()}
         for protocol in self.protocols:
             visits(protocol, self.severities[0], ())
+            for name, model in models.items():
+                _check_modalities(protocol, name, model)
         return [
             Cell(
                 data=material.identity,
@@ -86,6 +91,16 @@ class Plan:
             for protocol in self.protocols
             for label, entry in self.methods.items()
         ]
+
+
+def _check_modalities(protocol: str, name: str, model: nn.Module) -> None:
+    """Refuse a protocol that damages what a model does not have."""
+    lacking = sorted(sensors(protocol) - set(model.modalities))  # type: ignore[arg-type]
+    if lacking:
+        raise OptionError(
+            f"protocol '{protocol}' damages {', '.join(lacking)}, which the model {name} does not "
+            "take: choose another --protocol, or a model of the name sounding_shapes_depth_…."
+        )
 
 
 def resolved(entry: Entry, data: str) -> dict[str, Any]:
