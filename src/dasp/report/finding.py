@@ -4,22 +4,38 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
+from dasp.report.diagnosis_sizes import sizes_verdicts
 from dasp.report.efficiencies import Efficiency
 from dasp.report.grid import Quantity
 from dasp.report.groups import SOURCE, Group, mean_std
 from dasp.report.indicator_tables import TITLES, naming_share
 from dasp.report.indicators import Indicators, usual
-from dasp.report.sections import Section
+from dasp.report.robustness_verdicts import robustness_verdicts
+from dasp.report.sections import TOGETHER, Section
+from dasp.report.stretches import stretches_verdicts
 from dasp.report.tables import accuracies, paired_gains, pretty
+
+VERDICTS = {
+    "robustness": robustness_verdicts,
+    "stretches": stretches_verdicts,
+    "diagnosis": sizes_verdicts,
+}
 
 
 def finding(section: Section) -> str:
     """Return the best method and its gain over Source; of several settings, how often it is best.
 
-    Of other kinds of measurement, the numbers that they are made for.
+    Then what the plan asks to be judged. Of other kinds of measurement, the numbers that they
+    are made for.
     """
     if not section.groups:
         return _naming(section.indicators) + _cost(section.efficiencies)
+    best = [] if section.plan.kind == TOGETHER else [_best(section)]
+    asked = [judge for name, judge in VERDICTS.items() if name in section.asked]
+    return " ".join([*best, *(words for judge in asked for words in judge(section))])
+
+
+def _best(section: Section) -> str:
     if len(section.groups) == 1:
         return _sentence(section.groups[0])
     wins = Counter(label for group in section.groups for label in _ranked(group)[0][1])

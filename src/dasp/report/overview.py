@@ -20,7 +20,9 @@ def overview_figure(group: Group) -> Figure | None:
     labels = [label for label in group.labels if any(gains[name].get(label) for name in names)]
     if not labels:
         return None
-    scale = _scale([gain for found in gains.values() for each in found.values() for gain in each])
+    scale = gain_scale(
+        [gain for found in gains.values() for each in found.values() for gain in each]
+    )
     left = min(260, round(18 + LETTER * max(map(len, labels))))
     each = min(WIDEST, (WIDTH - left) // len(names))
     whole = Plot((0, 1), (0, 1), width=WIDTH, height=TOP + ROW * len(labels) + BOTTOM, left=left)
@@ -50,7 +52,7 @@ def overview_figure(group: Group) -> Figure | None:
     return Figure("overview", whole.svg(caption), caption)
 
 
-def _scale(values: list[float]) -> tuple[float, float]:
+def gain_scale(values: list[float]) -> tuple[float, float]:
     """Return the ends of the scale: all values, but a collapse does not squeeze the rest."""
     high = max(*values, 0.5)
     low = max(min(*values, -0.5), -1.5 * high - 2)
