@@ -90,9 +90,10 @@ def dots(
     lanes = [(behind, 0.2, ' opacity=".6"'), (front, -0.2, "")] if front else [(labels, 0.0, "")]
     for place, name in enumerate(names):
         y = len(names) - 1 - place
+        ruled = y - 0.5 if front else y  # rows of two lanes are parted, others are threaded
+        plot.rule(plot.x, (ruled, ruled))
         plot.text(plot.left - 8, plot.at(low, y)[1] + 4, name.replace("_", " "), "end")
         for lane, shift, shade in lanes:
-            plot.rule(plot.x, (y + shift, y + shift))
             plot.parts.append(f"<g{shade}>")
             for label in lane:
                 value = means.get((label, name))

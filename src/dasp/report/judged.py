@@ -53,7 +53,7 @@ def streams_of(groups: Sequence[Group]) -> list[Stream]:
     pairs = [(p, group, s) for group, s in zip(groups, names, strict=True) for p in group.protocols]
     often = [protocol for protocol, _, _ in pairs]
     return [
-        Stream(f"{pretty(p)}, {s}" if often.count(p) > 1 else pretty(p), p, group)
+        Stream(f"{pretty(p)} ({s})" if often.count(p) > 1 else pretty(p), p, group)
         for p, group, s in pairs
     ]
 
@@ -115,3 +115,12 @@ def harms(gain: Quantity) -> bool:
 def harmed(streams: Sequence[Stream], label: str) -> list[Stream]:
     """Return the streams on which a label does harm."""
     return [stream for stream in streams if harms(stream.gain(label))]
+
+
+def several(count: int) -> str:
+    """Return a number of streams in words.
+
+    >>> several(1), several(12)
+    ('one stream', '12 streams')
+    """
+    return "one stream" if count == 1 else f"{count} streams"

@@ -9,6 +9,7 @@ from dasp.report.svg_paths import short
 from dasp.report.tables import paired_gains, pretty
 
 WIDTH, WIDEST, ROW, TOP, BOTTOM = 960, 420, 24, 30, 44
+PANELS = 8  # that fit side by side; of more protocols, only the average is drawn
 LETTER, VALUE = 7.4, 42  # the width of a letter, and of the number at the end of a row
 
 
@@ -16,6 +17,7 @@ def overview_figure(group: Group) -> Figure | None:
     """Gain over Source of each method: a panel a protocol, all on one scale; None without gains."""
     shifted = group.shifted or group.protocols
     names = [*shifted, *(["average"] if len(shifted) > 1 else [])]
+    names = names if len(names) <= PANELS else names[-1:]
     gains = {name: paired_gains(group, name) for name in names}
     labels = [label for label in group.labels if any(gains[name].get(label) for name in names)]
     if not labels:

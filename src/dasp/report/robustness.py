@@ -16,6 +16,7 @@ from dasp.report.judged import (
     harmed,
     harms,
     ours,
+    several,
     streams_of,
     voting,
 )
@@ -41,7 +42,7 @@ def floor_table(streams: Sequence[Stream]) -> Table:
     """Average and worst gain of each method, and on how many streams it does harm."""
     labels = adapting(streams)
     lowest = {label: floor(streams, label) for label in labels}
-    averages = _best([Cell(quantities=(average(streams, label),)) for label in labels])
+    averages = _best([_gain(average(streams, label)) for label in labels])
     floors = _best([_gain(lowest[label][0]) for label in labels])
     rows = []
     for place, label in enumerate(labels):
@@ -60,9 +61,9 @@ def floor_table(streams: Sequence[Stream]) -> Table:
         )
     return Table(
         "floors",
-        f"Gain over Source in points: average over {_several(len(voting(streams)))} with the same "
+        f"Gain over Source in points: average over {several(len(voting(streams)))} with the same "
         "weight each (clean data have no vote; –: not run on all), and floor, the worst of all "
-        f"{_several(len(streams))}. {MARK} Rolled back: how often, in all runs, a method went "
+        f"{several(len(streams))}. {MARK} Rolled back: how often, in all runs, a method went "
         "back to earlier weights.",
         (
             Column("method"),
@@ -85,8 +86,8 @@ def robustness_table(streams: Sequence[Stream]) -> Table:
     floors = [floor(streams, label)[0] for label in labels]
     if len(streams) > 1:
         rows += [
-            (Cell("average"), *_marked(blank, averages)),
-            (Cell("floor"), *_marked(blank, floors)),
+            (Cell(name), blank, *_best([_gain(gain) for gain in gains]))
+            for name, gains in (("average", averages), ("floor", floors))
         ]
     titles = {stream.group.title for stream in streams}
     setting = f" ({titles.pop()})" if len(titles) == 1 else ""
@@ -134,18 +135,14 @@ def _row(stream: Stream, labels: Sequence[str]) -> list[Cell]:
     """Return the cells of a stream; only a method with as many runs as any can be its best."""
     counts = [len(stream.gains(label)) for label in labels]
     able = [count == max(counts) for count in counts]
-    return _marked(_source(stream), [stream.gain(label) for label in labels], able)
+    gains = [_gain(stream.gain(label)) for label in labels]
+    nothing = Cell(quantities=(Quantity(0.0),))  # the gain of Source, best where all others lose
+    first, *others = _best([nothing, *gains], [True, *able])
+    return [replace(_source(stream), best=first.best), *others]
 
 
 def _gain(gain: Quantity) -> Cell:
     return Cell(quantities=(gain,), worse=harms(gain))
-
-
-def _marked(source: Cell, gains: Sequence[Quantity], able: Sequence[bool] = ()) -> list[Cell]:
-    """Return the cells of one row; where no method reaches Source, Source is the best."""
-    able = able or [True] * len(gains)
-    marked = _best([Cell(quantities=(Quantity(0.0),)), *map(_gain, gains)], [True, *able])
-    return [replace(source, best=marked[0].best and not source.missing), *marked[1:]]
 
 
 def _best(cells: Sequence[Cell], able: Sequence[bool] = ()) -> list[Cell]:
@@ -159,7 +156,3 @@ def _best(cells: Sequence[Cell], able: Sequence[bool] = ()) -> list[Cell]:
         replace(cell, best=value is not None and value == top)
         for cell, value in zip(cells, shown, strict=True)
     ]
-
-
-def _several(count: int) -> str:
-    return "one stream" if count == 1 else f"{count} streams"

@@ -13,6 +13,7 @@ from dasp.report.judged import (
     floor,
     harmed,
     ours,
+    several,
     streams_of,
     voting,
 )
@@ -40,7 +41,7 @@ def _harm(streams: Sequence[Stream], label: str) -> str:
     if not bad:
         gain, name = floor(ran, label)
         return (
-            f"never more than {HARM} points below Source on {len(ran)} streams{short} "
+            f"never more than {HARM} points below Source on {several(len(ran))}{short} "
             f"(floor {_number(gain.value)}, {name})"
         )
     each = ", ".join(f"{s.name} {_number(s.gain(label).value)}" for s in bad)
@@ -51,7 +52,10 @@ def _harm(streams: Sequence[Stream], label: str) -> str:
 def _rivals(streams: Sequence[Stream], label: str) -> str:
     """Say whether the average is above Source and every other method, on the streams both ran."""
     own = [stream.gain(label).value for stream in voting(streams)]
-    above = fmean(value for value in own if value is not None)
+    ran = [value for value in own if value is not None]
+    if not ran:
+        return ""
+    above = fmean(ran)
     if above <= 0:
         return f"its average {_number(above)} fails to be above Source"
     rivals = [name for name in adapting(streams) if name not in ours(streams)]

@@ -54,7 +54,7 @@ function facts(run, stream, key) {
   const seconds = Object.entries(run.cost.seconds ?? {}).map(([n, s]) => `${n} ${s} s`);
   const updates = unpack(run.updated, stream.seen.length).filter(Boolean).length;
   const rejected = run.rejected.map(([batch, why]) => `batch ${batch}: ${why}`);
-  const returned = (run.rollbacks ?? []).map(([batch, why]) => `after batch ${batch}: ${why}`);
+  const returned = run.rollbacks.map(([batch, why]) => `after batch ${batch}: ${why}`);
   const rows = [
     ["right", `${right.toLocaleString("en")} of ${whole.toLocaleString("en")}`],
     ["updates", `${updates} in ${stream.seen.length} batches`],
