@@ -6,7 +6,7 @@ import torch
 
 import dasp
 from dasp.core.errors import OptionError
-from dasp.methods.dasp import dasp_loss, diversity
+from dasp.methods.dasp_loss import dasp_loss, diversity
 from dasp.models import Toy
 
 

@@ -42,7 +42,7 @@ class Material(Protocol):
     def damage(self, domain: Domain) -> DomainDamage:
         """Return what a domain does here."""
 
-    def source(self) -> "Material":
+    def source(self, count: int = SOURCE_SAMPLES) -> "Material":
         """Return a few training samples, for methods that learn from clean data first."""
 
 
@@ -80,9 +80,9 @@ class BuiltIn:
         """Return what a domain does here."""
         return DomainDamage(domain, self.seed)
 
-    def source(self) -> "BuiltIn":
+    def source(self, count: int = SOURCE_SAMPLES) -> "BuiltIn":
         """Return the first samples of the training split."""
-        return replace(self, samples_count=SOURCE_SAMPLES, split="train")
+        return replace(self, samples_count=count, split="train")
 
     def _set(self, domain: Domain | None, modalities: tuple[str, ...]) -> SoundingShapes:
         damage = None if domain is None else self.damage(domain)
@@ -127,17 +127,17 @@ class Clips:
         """Return what a domain does here."""
         return DomainDamage(domain, self.seed, self.frost_dir, self.noise_dir)
 
-    def source(self) -> "Clips":
+    def source(self, count: int = SOURCE_SAMPLES) -> "Clips":
         """Return training clips drawn by the seed, in the order of their list."""
         if self.training is None:
             raise OptionError(
-                f"a method of this plan learns from {SOURCE_SAMPLES} clean training clips of "
+                f"a method of this plan learns from {count} clean training clips of "
                 f"{self.manifest.name} first: name their list at the root by --source-split "
                 "(train for train.json), or choose other --methods."
             )
         clips = self.training.clips
         drawn = numpy_generator(self.seed, "source clips").permutation(len(clips))
-        kept = tuple(clips[place] for place in sorted(drawn[:SOURCE_SAMPLES]))
+        kept = tuple(clips[place] for place in sorted(drawn[:count]))
         return replace(self, manifest=replace(self.training, clips=kept), skipped=(), training=None)
 
 

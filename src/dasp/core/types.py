@@ -71,7 +71,9 @@ class Step:
     `loss=None` means no update. A method whose gradient is not that of `loss` at the current
     weights (SAR) gives `gradients`, one for each parameter of
     `trainable()` in that order, None where it takes no part.
-    `restart` asks the loop to return to the source state after this step.
+    `restart` asks the loop to return to the source state after this step. `rollback` says why the
+    method wants its last good weights back (`Method.roll_back`); the batch is then predicted with
+    those and nothing is learnt. `rate` scales the learning rate of this step.
     """
 
     logits: Tensor  # (B, C), of the prediction before the update
@@ -79,6 +81,8 @@ class Step:
     diagnosis: Diagnosis | None = None
     gradients: tuple[Tensor | None, ...] | None = None
     restart: bool = False
+    rollback: str | None = None
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)

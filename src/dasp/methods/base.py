@@ -111,6 +111,10 @@ class Method(nn.Module, ABC):
         del source
         raise ContractError(f"{type(self).__name__} takes nothing from source data.")
 
+    def roll_back(self) -> None:
+        """Put the last good weights in place, for methods whose steps may ask for it."""
+        raise ContractError(f"{type(self).__name__} keeps no good weights to go back to.")
+
     def optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         """Return the optimiser of the method."""
         return torch.optim.Adam(parameters, lr=lr)

@@ -1,49 +1,23 @@
 """DASP: diagnose which modality is shifted, adapt that one freely, keep the others steady."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from dasp.core.errors import OptionError
-from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
+from dasp.core.errors import ContractError, OptionError
+from dasp.core.types import Diagnosis, Fused, Inputs, Prediction, Step, Tokens
 from dasp.methods.adapters import AdapterPair, Kinds, Role
 from dasp.methods.base import METHODS, Method, not_negative, whole
-from dasp.methods.losses import entropy, kl_divergence
-from dasp.methods.redundancy import DimensionFilter, Score, diagnose, redundancy
+from dasp.methods.dasp_loss import dasp_loss, label_mix
+from dasp.methods.dasp_variants import VARIANTS, Variant, one_of, resolve
+from dasp.methods.diagnosis import Diagnoser, Indicator, Level, Rules
+from dasp.methods.guard import CollapseGuard
+from dasp.methods.losses import kl_divergence
+from dasp.methods.redundancy import DimensionFilter
 
-Variant = Literal["released", "paper"]
 Roles = Literal["diagnosed", "same", "opposite"]
-
-VARIANTS: Mapping[Variant, Mapping[str, Any]] = {
-    "released": {
-        "score": "cosine",
-        "dimension_filter": "joint",
-        "threshold": "above",
-        "none_biased": "source",
-        "kl_from": "source",
-    },
-    "paper": {
-        "score": "correlation",
-        "dimension_filter": "own",
-        "threshold": "reached",
-        "none_biased": "adapt",
-        "kl_from": "adapted",
-    },
-}
-"""What each variant says where they differ; each is an option that can be switched alone."""
-
-
-def diversity(logits: Tensor) -> Tensor:
-    """Σ p̄ log p̄, each sample's p clamped to [1e-7, 1 − 1e-7] before the mean: (B, C) → ()."""
-    mean = logits.softmax(dim=1).clamp(1e-7, 1 - 1e-7).mean(dim=0)
-    return (mean * mean.log()).sum()
-
-
-def dasp_loss(logits: Tensor, divergence: Tensor | float, ent: float, kl: float) -> Tensor:
-    """L = diversity + λ_ent·mean H + λ_kl·KL of the steady modalities."""
-    return diversity(logits) + ent * entropy(logits).mean() + kl * divergence
 
 
 @METHODS.register("dasp")
@@ -52,14 +26,32 @@ class Dasp(Method):
 
     Paper: He, Guo and Jin, "Decoupling Stability and Plasticity for Multi-Modal Test-Time
     Adaptation", CVPR 2026. `variant="paper"` follows its equations, `variant="released"` the
-    authors' code; README lists the differences. Published λ_ent of the code: .5 (Kinetics50),
-    .8 (VGGSound).
+    authors' code, `variant="robust"` is ours, for streams as sensors send them; README lists the
+    differences and docs/robust.md what each part of "robust" is for. Published λ_ent of the code:
+    .5 (Kinetics50), .8 (VGGSound).
 
-    Five options each decide one difference; None leaves it as the variant says (`VARIANTS`).
-    `score` and `dimension_filter`: see `redundancy`. `threshold`: a modality is biased if its
-    score lies "above" the lowest by more than δ, or if the gap has "reached" δ. `none_biased`:
-    then predict as the "source" model does and learn nothing, or "adapt" every modality as
-    unbiased. `kl_from`: KL("source" ‖ adapted) or KL("adapted" ‖ source).
+    Options that are None are as the variant says (`VARIANTS`); each can be switched alone. Five
+    decide where paper and released code differ. `score` and `dimension_filter`: see `redundancy`.
+    `threshold`: a modality is biased if its score lies "above" the lowest by more than δ, or if
+    the gap has "reached" δ. `none_biased`: then predict as the "source" model does and learn
+    nothing, or "adapt" every modality as unbiased. `kl_from`: KL("source" ‖ adapted) or
+    KL("adapted" ‖ source).
+
+    Those of "robust", each of which goes with any variant:
+
+    - `score="profile"`: how far two numbers of each sample are from those of clean samples, which
+      `fit` is given (`dasp.methods.profile`); biased if clean batches would get so far in a share
+      `false_alarms` of cases. Until it is fitted, the "cosine" stands in for it.
+    - `score="corrected"`: the paper's correlation without its noise floor, for small batches.
+    - `level="own"` holds a score against that of the same modality when clean (learnt by `fit`,
+      or the lowest so far) instead of the lowest of all, so that all modalities can be biased.
+    - `queue`: how many recent samples the diagnosis looks at where a batch has fewer.
+    - `label_mix="healthy"`: the diversity term asks not for all classes alike but for the classes
+      that the unbiased modalities see in this batch.
+    - `lambda_kl_biased`: weight of a KL term of the biased modalities, too.
+    - `full_batch`: a batch of B samples, fewer than this, moves the weights by √(B/full_batch) of
+      the learning rate; 0 leaves the rate alone.
+    - `collapse_guard`: if predictions fall into few classes, go back to the last good weights.
 
     Two options are the paper's ablation, which it names but does not define:
 
@@ -74,8 +66,8 @@ class Dasp(Method):
       and the reverse. If none is biased and `none_biased` is "adapt", all play the plastic part.
 
     Passes through the fusion, with any options: one a modality for the scores (its logits are
-    also p_source), one joint with gradient, and, unless λ_kl = 0, one more for each modality with
-    a KL term. In a batch without update: the scores and one joint, no gradient.
+    also p_source), one joint with gradient, and one more for each modality with a KL term of
+    weight above 0. In a batch without update: the scores and one joint, no gradient.
     """
 
     def __init__(
@@ -87,80 +79,126 @@ class Dasp(Method):
         delta: float = 0.05,
         lambda_ent: float = 0.5,
         lambda_kl: float = 1.0,
-        score: Score | None = None,
+        score: Indicator | None = None,
         dimension_filter: DimensionFilter | None = None,
         threshold: Literal["above", "reached"] | None = None,
         none_biased: Literal["source", "adapt"] | None = None,
         kl_from: Literal["source", "adapted"] | None = None,
+        level: Level | None = None,
+        queue: int | None = None,
+        false_alarms: float = 0.001,
+        label_mix: Literal["even", "healthy"] | None = None,
+        lambda_kl_biased: float | None = None,
+        full_batch: int | None = None,
+        collapse_guard: bool | None = None,
         adapter_kinds: Kinds = "both",
         roles: Roles = "diagnosed",
         seed: int = 0,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name in VARIANTS["released"]}
         super().__init__(model, seed=seed)
-        _one_of("variant", variant, *VARIANTS)
+        self.rules = resolve(variant, given)
         whole(stable_rank=stable_rank)
         not_negative(delta=delta, lambda_ent=lambda_ent, lambda_kl=lambda_kl)
-        _one_of("adapter_kinds", adapter_kinds, "both", "stable", "plastic")
-        _one_of("roles", roles, "diagnosed", "same", "opposite")
+        if not 0 < false_alarms < 1:
+            raise OptionError(f"false_alarms is a share between 0 and 1, not {false_alarms!r}.")
+        one_of("adapter_kinds", adapter_kinds, "both", "stable", "plastic")
+        one_of("roles", roles, "diagnosed", "same", "opposite")
+        for name, value in given.items():
+            setattr(self, name, value)
         self.variant, self.stable_rank, self.delta = variant, stable_rank, delta
-        self.lambda_ent, self.lambda_kl = lambda_ent, lambda_kl
-        self.score, self.dimension_filter = score, dimension_filter
-        self.threshold, self.none_biased, self.kl_from = threshold, none_biased, kl_from
+        self.lambda_ent, self.lambda_kl, self.false_alarms = lambda_ent, lambda_kl, false_alarms
         self.adapter_kinds, self.roles = adapter_kinds, roles
-        for name in VARIANTS[variant]:
-            _one_of(name, self._rule(name), *(rules[name] for rules in VARIANTS.values()))
         for name in self.model.modalities:
             pair = AdapterPair(self.model.embed_dim, stable_rank, self.generator, adapter_kinds)
             self.adapters[name] = self.module_like_model(pair)
+        self.diagnoser = self._diagnoser()
+        self.guard = self._guard() if self.rules["collapse_guard"] else None
+
+    def _diagnoser(self) -> Diagnoser:
+        names = ("score", "dimension_filter", "threshold", "level", "queue")
+        rules = {name: self.rules[name] for name in names}
+        own = Rules(**rules, false_alarms=self.false_alarms)
+        return Diagnoser(self.model.modalities, own).to(self._device())
+
+    def _guard(self) -> CollapseGuard:
+        return CollapseGuard(self.model.num_classes, self.trainable()).to(self._device())
+
+    def _device(self) -> torch.device:
+        return next(iter(self.model.parameters()), torch.empty(0)).device
 
     def trainable(self) -> Iterable[nn.Parameter]:
         """Train all adapters; those that take no part in a batch get no gradient and stay put."""
         return self.adapters.parameters()
 
+    @torch.no_grad()
+    def fit(self, source: Iterable[Inputs]) -> None:
+        """Learn what each modality alone looks like on clean samples; 32 are few, 128 enough."""
+        if not self.diagnoser.takes_source:
+            super().fit(source)
+        seen: dict[str, list[Fused]] = {name: [] for name in self.model.modalities}
+        for inputs in source:
+            for name, tokens in self.encode(inputs).items():
+                seen[name].append(self.fuse({name: tokens}))
+        empty = [name for name, parts in seen.items() if not parts]
+        if empty:
+            raise ContractError(f"fit() was given no clean samples of {', '.join(empty)}.")
+        self.diagnoser.fit({name: _joined(parts) for name, parts in seen.items()})
+
     def step(self, batch: Tokens) -> Step:
         """Diagnose, predict from adapted tokens, and take the loss."""
-        alone, diagnosis = self._diagnose(batch)
+        alone, diagnosis = self._diagnose(batch, remember=True)
         roles = self._roles(diagnosis)
         if "source" in roles.values():
             with torch.no_grad():
                 return Step(self.fuse(batch).logits, diagnosis=diagnosis)
         adapted = self._adapt(batch, roles)
         logits = self.fuse(adapted).logits
-        divergence = self._divergence(adapted, alone, roles) if self.lambda_kl else 0.0
-        loss = dasp_loss(logits, divergence, self.lambda_ent, self.lambda_kl)
-        return Step(logits, loss, diagnosis)
+        healthy = label_mix(alone, diagnosis.biased)
+        if self.guard is not None:
+            fallen = self.guard.judge(logits, healthy, self.trainable())
+            if fallen is not None:
+                return Step(logits, diagnosis=diagnosis, rollback=fallen)
+        target = healthy.mean(dim=0) if self.rules["label_mix"] == "healthy" else None
+        loss = dasp_loss(
+            logits,
+            self._divergence(adapted, alone, roles, plastic=False) if self.lambda_kl else 0.0,
+            self.lambda_ent,
+            self.lambda_kl,
+            target,
+        )
+        if weight := self.rules["lambda_kl_biased"]:
+            loss = loss + weight * self._divergence(adapted, alone, roles, plastic=True)
+        return Step(logits, loss, diagnosis, rate=self._rate(len(logits)))
+
+    def roll_back(self) -> None:
+        """Return the adapters to the last good ones."""
+        assert self.guard is not None
+        self.guard.give_back(self.trainable())
 
     @torch.no_grad()
     def predict(self, batch: Tokens) -> Prediction:
         """Diagnose, and predict with the adapters as they are."""
-        _, diagnosis = self._diagnose(batch)
+        _, diagnosis = self._diagnose(batch, remember=False)
         adapted = self._adapt(batch, self._roles(diagnosis))
         return Prediction(self.fuse(adapted).logits, diagnosis)
 
     @torch.no_grad()
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
         """Diagnose, and give the tokens (B, N, D) that `predict` fuses."""
-        _, diagnosis = self._diagnose(batch)
+        _, diagnosis = self._diagnose(batch, remember=False)
         return self._adapt(batch, self._roles(diagnosis))
 
-    def _rule(self, name: str) -> Any:
-        """Return the value of an option, or what the variant says where it is None."""
-        value = getattr(self, name)
-        return VARIANTS[self.variant][name] if value is None else value
-
     @torch.no_grad()
-    def _diagnose(self, batch: Tokens) -> tuple[dict[str, Fused], Diagnosis]:
+    def _diagnose(self, batch: Tokens, remember: bool) -> tuple[dict[str, Fused], Diagnosis]:
         alone = {name: self.fuse({name: tokens}) for name, tokens in batch.items()}
-        embeddings = {name: fused.embedding for name, fused in alone.items()}
         with torch.autocast(next(iter(batch.values())).device.type, enabled=False):
-            scores = redundancy(embeddings, self._rule("score"), self._rule("dimension_filter"))
-        plain = {name: float(score) for name, score in scores.items()}
-        return alone, diagnose(plain, self.delta, strict=self._rule("threshold") == "above")
+            return alone, self.diagnoser(alone, self.delta, remember)
 
     def _roles(self, diagnosis: Diagnosis) -> dict[str, Role]:
         """Say what each modality's adapters do in this batch: all "source", or none."""
         names = diagnosis.scores
-        if not diagnosis.biased and self._rule("none_biased") == "source":
+        if not diagnosis.biased and self.rules["none_biased"] == "source":
             return dict.fromkeys(names, "source")
         if self.roles == "same":
             return dict.fromkeys(names, "both")
@@ -171,19 +209,23 @@ class Dasp(Method):
         return {name: self.adapters[name](tokens, roles[name]) for name, tokens in batch.items()}
 
     def _divergence(
-        self, adapted: Tokens, alone: Mapping[str, Fused], roles: Mapping[str, Role]
+        self, adapted: Tokens, alone: Mapping[str, Fused], roles: Mapping[str, Role], plastic: bool
     ) -> Tensor | float:
-        """Sum the KL terms of the modalities that are not given over to plasticity."""
+        """Sum the KL terms of the modalities given over to plasticity, or of the others."""
         terms = []
         for name in adapted:
-            if roles[name] != "plastic":
+            if (roles[name] == "plastic") == plastic:
                 source = alone[name].logits
                 now = self.fuse({name: adapted[name]}).logits
-                pair = (source, now) if self._rule("kl_from") == "source" else (now, source)
+                pair = (source, now) if self.rules["kl_from"] == "source" else (now, source)
                 terms.append(kl_divergence(*pair))
         return torch.stack(terms).sum() if terms else 0.0
 
+    def _rate(self, samples: int) -> float:
+        full: int = self.rules["full_batch"]
+        return min(1.0, samples / full) ** 0.5 if full else 1.0
 
-def _one_of(name: str, value: object, *allowed: str) -> None:
-    if value not in allowed:
-        raise OptionError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}.")
+
+def _joined(parts: list[Fused]) -> Fused:
+    embedding = torch.cat([part.embedding for part in parts])
+    return Fused(embedding, torch.cat([part.logits for part in parts]))

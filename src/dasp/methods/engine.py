@@ -117,6 +117,8 @@ class Engine:
                 first = step
                 if not (rows := predicted_rows(step.logits)).all():
                     return self._outcome(first, first.logits, rejected=overflown(rows))
+            if step.rollback is not None:
+                return self._rolled_back(batch, step)
             if step.loss is None:
                 break
             refusal = self.memory.descend(step)
@@ -124,6 +126,10 @@ class Engine:
                 return self._outcome(first, first.logits, rejected=refusal)
             updated, restart = True, restart or step.restart
         assert first is not None
+        return self._finished(batch, first, updated, restart)
+
+    def _finished(self, batch: Tokens, first: Step, updated: bool, restart: bool) -> Outcome:
+        """Report the prediction asked for, and start over if the method wants to."""
         logits = first.logits
         if self.options.predict == "after" and updated:
             logits = self._infer(batch).logits
@@ -135,6 +141,16 @@ class Engine:
             self._rebalancer.remember(logits)
         if restart:
             self.memory.restore(self.source, keep_index=True)
+        return outcome
+
+    def _rolled_back(self, batch: Tokens, step: Step) -> Outcome:
+        """Return to the method's last good weights and predict with those."""
+        self.method.roll_back()
+        self.memory.forget_moments()
+        logits = self._infer(batch).logits
+        outcome = self._outcome(step, logits, rollback=step.rollback)
+        if self._rebalancer is not None:
+            self._rebalancer.remember(logits)
         return outcome
 
     def _rollback(self, restart: bool) -> str | None:

@@ -57,11 +57,29 @@ class Memory:
         # The sum of squares, not each value: Adam squares them, and an overflow would stay.
         if not all(torch.isfinite(g.square().sum()) for g in gradients):
             return "a gradient is not finite"
-        self.optimizer.step()
+        self._descend_at(step.rate)
         self.optimizer.zero_grad(set_to_none=True)
         if not all(torch.isfinite(p).all() for p in self.weights.values()):
             return "the update made a weight that is not finite: lower lr"
         return None
+
+    def _descend_at(self, rate: float) -> None:
+        """Let the optimiser step with its learning rates scaled for this once."""
+        assert self.optimizer is not None
+        groups = self.optimizer.param_groups
+        usual = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] *= rate
+        try:
+            self.optimizer.step()
+        finally:
+            for group, lr in zip(groups, usual, strict=True):
+                group["lr"] = lr
+
+    def forget_moments(self) -> None:
+        """Let the optimiser start over: its averages belong to weights that were taken back."""
+        if self.optimizer:
+            self.optimizer.state.clear()
 
     @torch.no_grad()
     def capture(self) -> Snapshot:
