@@ -104,6 +104,7 @@ class Run:
     skipped: Sequence[Any]
     measured: Mapping[str, Any]
     clean_after: CleanAfter | None = None  # None where it was not judged
+    fitted: int = 0  # clean training samples that it learnt from first
     rollbacks: Sequence[tuple[int, str]] = ()  # after which batches weights went back, and why
 
     @property
@@ -155,6 +156,7 @@ def run_of(result: Result) -> Run:
             skipped=tuple(counts["skipped"]),
             measured=dict(result["measured"]),
             clean_after=_clean_after(counts.get("clean_after")),
+            fitted=int(cell.get("source", {}).get("samples", 0)),
             rollbacks=tuple(
                 (int(entry["batch"]), str(entry["reason"])) for entry in counts.get("rollbacks", ())
             ),
