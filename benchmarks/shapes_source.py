@@ -3,7 +3,8 @@
     python benchmarks/shapes_source.py --weights src/dasp/models/pretrained/sounding_shapes_[0-9]*
 
 prints clean accuracy (fused, each modality alone), accuracy by corruption at severity 5 and the
-mean over corruptions at each severity. Nothing here adapts.
+mean over corruptions at each severity; of models with three sensors also those of depth. Nothing
+here adapts.
 """
 
 import argparse
@@ -14,33 +15,33 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dasp.corruptions import corrupt_frame, corrupt_sound, names
-from dasp.data.shapes import SoundingShapes, audio_input, video_input
-from dasp.models import load_model
+from dasp.corruptions import corrupt_depth, corrupt_frame, corrupt_sound, names
+from dasp.data.shapes import SoundingShapes, audio_input, depth_input, video_input
+from dasp.models import load_trained
+
+CORRUPT = {"video": corrupt_frame, "audio": corrupt_sound, "depth": corrupt_depth}
+INPUT = {"video": video_input, "audio": audio_input, "depth": depth_input}
 
 
 class Material:
-    """Clean frames, sounds and labels of a set, drawn once."""
+    """Clean frames, sounds, depths and labels of a set, drawn once."""
 
     def __init__(self, size, flavour, split):
         self.shapes = SoundingShapes(split, size, flavour)
-        self.frames = np.stack([self.shapes.frame(i) for i in range(size)])
-        self.waves = np.stack([self.shapes.wave(i) for i in range(size)])
+        self.raw = {
+            "video": np.stack([self.shapes.frame(i) for i in range(size)]),
+            "audio": np.stack([self.shapes.wave(i) for i in range(size)]),
+            "depth": np.stack([self.shapes.depth(i) for i in range(size)]),
+        }
         self.ids = [self.shapes.sample_id(i) for i in range(size)]
         self.labels = torch.tensor([self.shapes.label(i) for i in range(size)])
 
     def damaged(self, modality, name, severity):
-        if modality == "video":
-            frames = [
-                corrupt_frame(frame, name, severity, 0, sample)
-                for frame, sample in zip(self.frames, self.ids, strict=True)
-            ]
-            return video_input(np.stack(frames))
-        waves = [
-            corrupt_sound(wave, name, severity, 0, sample)
-            for wave, sample in zip(self.waves, self.ids, strict=True)
+        values = [
+            CORRUPT[modality](value, name, severity, 0, sample)
+            for value, sample in zip(self.raw[modality], self.ids, strict=True)
         ]
-        return audio_input(np.stack(waves))
+        return INPUT[modality](np.stack(values))
 
 
 def encode(model, modality, inputs):
@@ -58,8 +59,9 @@ def accuracy(model, tokens, labels):
 
 
 @torch.no_grad()
-def measure(models, material, severities):
-    clean = {"video": video_input(material.frames), "audio": audio_input(material.waves)}
+def measure(models, material, severities, only):
+    modalities = [m for m in material.raw if all(m in model.modalities for model in models)]
+    clean = {m: INPUT[m](material.raw[m]) for m in modalities}
     tokens = [{m: encode(model, m, clean[m]) for m in clean} for model in models]
     rows = {"clean": [accuracy(m, t, material.labels) for m, t in zip(models, tokens, strict=True)]}
     for alone in clean:
@@ -68,7 +70,7 @@ def measure(models, material, severities):
             for m, t in zip(models, tokens, strict=True)
         ]
     for severity in severities:
-        for modality in ("video", "audio"):
+        for modality in modalities if only is None else (only,):
             figures = []
             for name in names(modality):
                 inputs = material.damaged(modality, name, severity)
@@ -80,6 +82,11 @@ def measure(models, material, severities):
                 )
                 if severity == 5:
                     rows[f"{modality} {name} 5"] = figures[-1]
+                if only is not None:
+                    rows[f"{modality} {name} {severity}, alone"] = [
+                        accuracy(m, {modality: encode(m, modality, inputs)}, material.labels)
+                        for m in models
+                    ]
             rows[f"{modality} mean {severity}"] = np.mean(figures, axis=0).round(1).tolist()
     return rows
 
@@ -90,13 +97,15 @@ def main():
     parser.add_argument("--size", type=int, default=1008)
     parser.add_argument("--flavour", default="balanced")
     parser.add_argument("--split", default="test")
+    parser.add_argument("--only", choices=list(INPUT), help="damage this modality, show it alone")
     parser.add_argument("--severities", type=int, nargs="+", default=[5, 4, 3, 2, 1])
     options = parser.parse_args()
     torch.set_num_threads(1)
     start = time.perf_counter()
-    models = [load_model("cav_mae", path) for path in options.weights]
+    models = [load_trained(path) for path in options.weights]
     material = Material(options.size, options.flavour, options.split)
-    for row, figures in measure(models, material, options.severities).items():
+    found = measure(models, material, options.severities, options.only)
+    for row, figures in found.items():
         print(f"{row:28}", *(f"{figure:6.1f}" for figure in figures), flush=True)
     print(json.dumps({"samples": options.size, "seconds": round(time.perf_counter() - start)}))
 

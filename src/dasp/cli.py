@@ -77,6 +77,7 @@ def _run(words: list[str]) -> int:
 
 def _commands() -> Commands:
     from dasp.bench.train import train
+    from dasp.bench.train_depth import train_depth
     from dasp.report.bench_command import bench, tune
     from dasp.report.commands import report
     from dasp.streams import commands
@@ -86,11 +87,13 @@ def _commands() -> Commands:
         "report": report,
         "tune": tune,
         "train": train,
+        "train-depth": train_depth,
         "check": check,
         "prepare": commands.prepare,
         "data": data,
         "corrupt": commands.corrupt,
         "preview": commands.preview,
+        "preview-shapes": commands.preview_built_in,
     }
 
 

@@ -5,7 +5,7 @@ import torch
 import dasp
 from dasp.core.types import Step
 from dasp.methods.losses import entropy
-from dasp.models import CavMae
+from dasp.models import CavMae, CavMaeDepth
 
 
 def build():
@@ -15,6 +15,16 @@ def build():
         return CavMae(
             embed_dim=16, num_heads=2, depth=1, mlp_ratio=1.0,
             audio_length=64, image_size=64, num_classes=36,
+        )  # fmt: skip
+
+
+def build_three():
+    """The same with a third sensor."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return CavMaeDepth(
+            embed_dim=16, num_heads=2, depth=1, mlp_ratio=1.0,
+            audio_length=64, image_size=64, num_classes=36, range_blocks=1,
         )  # fmt: skip
 
 

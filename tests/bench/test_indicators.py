@@ -152,10 +152,11 @@ def test_every_setting_is_in_the_key(views):
 
 
 def test_only_modalities_with_corruptions_are_damaged():
-    domains = domains_of(("depth", "audio"), 3, ())
+    domains = domains_of(("touch", "audio"), 3, ())
     assert {d.modality for d in domains} == {"audio"}
     assert len(domains) == 6
-    assert domains_of(("depth",), 3, ()) == []
+    assert domains_of(("touch",), 3, ()) == []
+    assert {d.modality for d in domains_of(("depth", "audio"), 3, ())} == {"depth", "audio"}
 
 
 class Features3:

@@ -157,6 +157,22 @@ def test_a_missing_modality_has_no_score():
     assert [domain["hits"] for domain in result["domains"]] == ["40", "40"]
 
 
+def test_rollbacks_are_kept_only_where_there_are_any():
+    found = []
+    for reasons in ([None, None], [None, "one class rules"]):
+        count = Count(samples=2)
+        count.enter(Visit([CLEAN], reset=False))
+        for row, reason in enumerate(reasons):
+            outcome = Outcome(torch.eye(2)[:1], rollback=reason)
+            count.add(np.array([row]), Batch({}, torch.tensor([0])), outcome)
+        count.leave()
+        found.append(count.result([]))
+    without, back = found
+    assert back.pop("rollbacks") == [{"batch": 1, "reason": "one class rules"}]
+    assert list(back) == list(without)
+    assert back == without
+
+
 class Sensors:
     """A material of three sensors, of which one has no corruptions."""
 

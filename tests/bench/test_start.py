@@ -53,7 +53,7 @@ def test_the_length_reaches_the_method_unless_it_was_given(asking):
 def test_source_samples_are_clean_training_samples(asking, place):
     material = asking.data.open()
     features = Features(material, find_model(asking.models[0]), place.open_store())
-    inputs = source_inputs(features)
+    inputs = source_inputs(features, 32)
     train = BuiltIn(32, split="train")
     for name, value in inputs.items():
         assert len(value) == 32

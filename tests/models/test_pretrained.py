@@ -3,8 +3,8 @@ import torch
 
 from dasp.bench.fitting import evaluate
 from dasp.core.errors import OptionError
-from dasp.data.shapes import SoundingShapes
-from dasp.models import load_model
+from dasp.data.shapes import SENSORS, SoundingShapes
+from dasp.models import load_trained
 from dasp.models.pretrained import pretrained_names, pretrained_path
 
 
@@ -12,11 +12,11 @@ from dasp.models.pretrained import pretrained_names, pretrained_path
 def samples():
     cache = {}
 
-    def of(flavour):
+    def of(model, flavour="balanced"):
         if flavour not in cache:
-            shapes = SoundingShapes("test", 144, flavour)
+            shapes = SoundingShapes("test", 144, flavour, modalities=SENSORS)
             cache[flavour] = [shapes[index] for index in range(len(shapes))]
-        return cache[flavour]
+        return [({n: s.inputs[n] for n in model.modalities}, s.label) for s in cache[flavour]]
 
     return of
 
@@ -27,8 +27,8 @@ def test_three_models_of_the_balanced_flavour_are_shipped():
 
 @pytest.mark.parametrize("name", pretrained_names())
 def test_a_shipped_model_knows_its_set_by_each_modality(name, samples):
-    model = load_model("cav_mae", pretrained_path(name))
-    accuracy = evaluate(model, samples("sound" if "_sound_" in name else "balanced"))
+    model = load_trained(pretrained_path(name))
+    accuracy = evaluate(model, samples(model, "sound" if "_sound_" in name else "balanced"))
     assert accuracy["fused"] >= 80
     assert accuracy["audio"] >= 50
     assert accuracy["video"] >= (30 if "_sound_" in name else 50)
@@ -37,14 +37,28 @@ def test_a_shipped_model_knows_its_set_by_each_modality(name, samples):
 @pytest.mark.parametrize("name", pretrained_names())
 def test_a_shipped_model_is_small_and_whole(name):
     path = pretrained_path(name)
-    assert 1e6 < path.stat().st_size < 3e6
-    state = load_model("cav_mae", path).state_dict()
+    assert 5e5 < path.stat().st_size < 3e6
+    state = load_trained(path).state_dict()
     assert all(torch.isfinite(value).all() for value in state.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_third_sensor_helps_and_leaves_the_other_encoders_alone(seed, samples):
+    two = load_trained(pretrained_path(f"sounding_shapes_{seed}"))
+    three = load_trained(pretrained_path(f"sounding_shapes_depth_{seed}"))
+    assert three.modalities == ("audio", "video", "depth")
+    ours, theirs = three.state_dict(), two.state_dict()
+    frozen = [name for name in theirs if name.startswith(("patch_embed", "positions", "blocks"))]
+    assert all(torch.equal(ours[name], theirs[name]) for name in frozen)
+    accuracy = evaluate(three, samples(three))
+    assert accuracy["fused"] > accuracy["audio+video"] > max(accuracy["audio"], accuracy["video"])
+    assert accuracy["fused"] > evaluate(two, samples(two))["fused"]
+    assert 50 <= accuracy["depth"] <= 85
 
 
 def test_shipped_models_are_independent():
     heads = [
-        load_model("cav_mae", pretrained_path(f"sounding_shapes_{seed}")).head[1].weight.detach()
+        load_trained(pretrained_path(f"sounding_shapes_{seed}")).head[1].weight.detach()
         for seed in range(3)
     ]
     for one, two in ((0, 1), (0, 2), (1, 2)):

@@ -134,6 +134,19 @@ def make_result(
     }
 
 
+def with_right(result, counts):
+    """Say how many samples of each domain were right, spread over its batches from the first."""
+    content = result["result"]
+    for domain, count in zip(content["domains"], counts, strict=True):
+        domain["right"] = count
+        for batch in range(domain["first_batch"], domain["first_batch"] + domain["batches"]):
+            content["batches"]["right"][batch] = min(count, content["batches"]["seen"][batch])
+            count -= content["batches"]["right"][batch]
+    content["right"] = sum(counts)
+    content["accuracy"] = 100 * content["right"] / content["seen"]
+    return result
+
+
 def made_efficiency(
     label="dasp", model="sounding_shapes_0", slower=2.0, mib=40.0, trainable=20480, **changes
 ):
@@ -269,6 +282,19 @@ def show_from(sections_from):
 @pytest.fixture
 def make():
     return make_result
+
+
+@pytest.fixture
+def make_right():
+    """Make a run of which each domain has so many per cent right."""
+
+    def made(label, protocol, *percents, **settings):
+        names = [f"video/fog/{n + 1}" for n in range(len(percents))]
+        settings = {"samples": 6400, "batch_size": 64, "domains": names} | settings
+        result = make_result(label, protocol, **settings)
+        return with_right(result, [round(p * settings["samples"] / 100) for p in percents])
+
+    return made
 
 
 @pytest.fixture

@@ -52,3 +52,11 @@ def test_options_that_differ_between_protocols_stand_apart(make):
         ("dasp", "interleaved"),
     ]
     assert "delta = 0.1" in rows[0][1].text
+
+
+def test_clean_samples_that_a_row_is_fitted_with_are_told(make):
+    fitted, plain = make("dasp fitted", method="dasp"), make("dasp")
+    fitted["cell"]["source"] = {"name": "sounding_shapes", "samples": 256}
+    rows = options_table(group_results([fitted, plain])[0]).rows
+    told = {row[0].text: row[1].text for row in rows}
+    assert told["dasp fitted"] == f"{told['dasp']}, fitted with 256 clean samples"

@@ -49,3 +49,7 @@ def test_fewer_replicates_cannot_win(make, sections_from):
 def test_several_settings_are_counted(make, sections_from):
     grid = [make(label, severity=level) for level in (3, 5) for label in ("source", "dasp")]
     assert finding(sections_from(grid)[0]) == "Best: dasp in 2 of 2 settings."
+
+
+def test_a_run_that_was_stopped_early_has_no_best_yet(make, sections_from):
+    assert finding(sections_from([make("source"), make("dasp", "continual/audio")])[0]) == ""

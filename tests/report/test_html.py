@@ -86,6 +86,34 @@ def test_a_section_a_plan_with_what_it_found(tmp_path, make, save_results, save_
     assert "1 of 3 runs are missing; run `dasp bench mine` to finish." in text
 
 
+def test_verdicts_stand_line_by_line_in_the_section_not_in_the_contents(
+    tmp_path, make, save_results, save_plan
+):
+    results = [make("source"), make("dasp")]
+    save_results(results, tmp_path)
+    names = [f"{result['key']}.json" for result in results]
+    save_plan(tmp_path, "mine", names, show=["robustness", "stretches"])
+    shown = [show(section) for section in sections_of(read_folder(tmp_path))]
+    _, text = read(write_report(shown, tmp_path / "r.html"))
+    contents, rest = text.split("</nav>", 1)
+    assert "Best: dasp, " in contents
+    assert "Clean visits" not in contents
+    assert "<li>dasp: never more than 0.5 points below Source" in rest
+    assert "<li>Clean visits: dasp " in rest
+
+
+def test_plans_judged_together_are_judged_in_the_contents(tmp_path, make, save_results, save_plan):
+    results = [make("source"), make("dasp")]
+    save_results(results, tmp_path)
+    names = [f"{result['key']}.json" for result in results]
+    for place, name in enumerate(("one", "two")):
+        save_plan(tmp_path, name, names, place=place, show=["robustness"])
+    shown = [show(section) for section in sections_of(read_folder(tmp_path))]
+    _, text = read(write_report(shown, tmp_path / "r.html"))
+    together = text[text.index('href="#plan-together"') : text.index("</nav>")]
+    assert "dasp: never more than 0.5 points below Source" in together
+
+
 def test_the_same_results_give_the_same_page(results, show_from, tmp_path):
     one = write_report(show_from(results), tmp_path / "a.html").read_bytes()
     assert one == write_report(show_from(results), tmp_path / "b.html").read_bytes()

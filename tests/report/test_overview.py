@@ -46,3 +46,11 @@ def test_a_collapse_stays_inside_and_does_not_squeeze_the_rest(make):
     for path in ElementTree.fromstring(figure.drawing).iter("path"):
         x = float(path.get("d").removeprefix("M").split("H")[0].split(" ")[0] or 0)
         assert 0 <= x <= 960
+
+
+def test_of_many_protocols_only_the_average_is_drawn(make):
+    names = [f"stream{n}" for n in range(9)]
+    group = group_results([make(label, name) for label in ("source", "dasp") for name in names])[0]
+    words, tips = words_of(overview_figure(group))
+    assert "average" in words
+    assert len(tips) == 1

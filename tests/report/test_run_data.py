@@ -25,11 +25,13 @@ def test_the_numbers_of_a_run_survive(make, sections_from):
     result = make(clean_after=200)
     batches = result["result"]["batches"]
     batches["rejected"][3], batches["scores"]["audio"][0] = "NaN in audio", None
+    result["result"]["rollbacks"] = [{"batch": 5, "reason": "one class rules"}]
     data = run_data(sections_from([result]))
     run, kept = run_of(result), data["runs"][result["key"]]
     assert kept["right"] == run.batches.right
     assert unpack(kept["updated"]) == run.batches.updated
     assert kept["rejected"] == [(3, "NaN in audio")]
+    assert kept["rollbacks"] == [(5, "one class rules")]
     assert kept["scores"]["audio"][0] is None
     assert abs(kept["scores"]["video"][5] / SCORE - run.batches.scores["video"][5]) <= 0.5 / SCORE
     named = unpack(kept["named"]["video"])

@@ -64,3 +64,13 @@ def test_newer_fields_do_no_harm(make):
 def test_accuracy_comes_from_the_counts(make):
     run = run_of(make())
     assert run.accuracy == 100 * run.right / run.seen
+
+
+def test_rollbacks_are_read_where_there_are_any(make):
+    result = make()
+    assert run_of(result).rollbacks == ()
+    result["result"]["rollbacks"] = [{"batch": 3, "reason": "one class rules"}]
+    assert run_of(result).rollbacks == ((3, "one class rules"),)
+    result["result"]["rollbacks"] = [{"batch": 9_999, "reason": "never came"}]
+    with pytest.raises(InputError, match="contradict"):
+        run_of(result)

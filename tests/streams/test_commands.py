@@ -203,3 +203,23 @@ def test_numbers_that_mean_nothing_are_refused_by_name(tmp_path, media):
         with pytest.raises(OptionError, match=r"workers is 0 .* not -2"):
             run(command, root, "--workers", -2)
     assert not (tmp_path / "pets-C").exists()
+
+
+def test_the_built_in_set_is_drawn_under_every_corruption_of_its_sensors(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("dasp.streams.preview.SEVERITIES", (5,))
+    assert run(commands.preview_built_in, "--index", 1, "--out", tmp_path) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [path.rsplit("-", 1)[1] for path in printed] == [
+        "frames.png",
+        "sounds.png",
+        "depths.png",
+    ]
+    sheets = []
+    for path in printed:
+        with Image.open(path) as sheet:
+            sheets.append(np.array(sheet))
+    frames, sounds, depths = sheets
+    assert len(frames) > len(sounds) == len(depths)  # 15 rows, 6 and 6
+    assert len(np.unique(depths.reshape(-1, 3), axis=0)) > 100

@@ -3,9 +3,10 @@ import pytest
 import torch
 
 from dasp.core.errors import OptionError
-from dasp.corruptions import corrupt_frame, corrupt_sound
+from dasp.corruptions import corrupt_depth, corrupt_frame, corrupt_sound
 from dasp.data import Loader, open_manifest
 from dasp.data.media import read_wave
+from dasp.data.shapes import SoundingShapes
 from dasp.data.video import corruption_image, read_frame
 from dasp.streams import Domain, DomainDamage, all_domains, domain_dataset
 
@@ -25,7 +26,7 @@ def test_a_domain_is_checked_when_it_is_named():
             Domain("video", "fog", severity)
     with pytest.raises(OptionError, match="did you mean 'fog'"):
         Domain("video", "fgo", 3)
-    with pytest.raises(OptionError, match="use 'video' or 'audio'"):
+    with pytest.raises(OptionError, match="use 'video', 'audio' or 'depth'"):
         Domain("smell", "fog", 3)
 
 
@@ -68,6 +69,17 @@ def test_only_one_modality_is_touched(manifest):
     assert not torch.equal(clean["audio"], rain["audio"])
 
 
+def test_depth_is_damaged_in_the_built_in_set_and_refused_on_clips(manifest):
+    fog = DomainDamage(Domain("depth", "fog", 5), seed=2)
+    clean, damaged = SoundingShapes("test", 2), SoundingShapes("test", 2, damage=fog)
+    expected = corrupt_depth(clean.depth(1), "fog", 5, 2, clean.sample_id(1))
+    np.testing.assert_array_equal(damaged.depth(1), expected)
+    np.testing.assert_array_equal(damaged.frame(1), clean.frame(1))
+    assert not np.array_equal(damaged.depth(1), clean.depth(1))
+    with pytest.raises(OptionError, match="clips have no depth"):
+        domain_dataset(manifest, fog.domain)
+
+
 @pytest.mark.parametrize("domain", [FOG, RAIN, Domain("video", "glass_blur", 5)])
 def test_order_and_workers_change_no_bit(manifest, domain):
     dataset = domain_dataset(manifest, domain, seed=1)
@@ -81,8 +93,14 @@ def test_order_and_workers_change_no_bit(manifest, domain):
 def test_fingerprints_tell_settings_apart():
     marks = {
         DomainDamage(Domain(*domain), seed).fingerprint()
-        for domain in [("video", "fog", 3), ("video", "fog", 4), ("audio", "rain", 3)]
+        for domain in [
+            ("video", "fog", 3),
+            ("video", "fog", 4),
+            ("audio", "rain", 3),
+            ("depth", "fog", 3),
+            ("depth", "fog", 4),
+        ]
         for seed in (0, 1)
     }
-    assert len(marks) == 6
+    assert len(marks) == 10
     assert DomainDamage(FOG).fingerprint() == DomainDamage(FOG).fingerprint()

@@ -1,3 +1,4 @@
+import itertools
 from collections import Counter
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 from dasp.core.errors import OptionError
 from dasp.corruptions import names
 from dasp.streams.domains import Domain
-from dasp.streams.protocols import PROTOCOLS, visits
+from dasp.streams.protocols import PROTOCOLS, sensors, visits
 from dasp.streams.visits import CLEAN, Condition
 
 ORDER = [
@@ -48,6 +49,9 @@ def test_the_papers_interleaved_order():
         ("constant/audio", 21, 1),
         ("constant/video", 21, 1),
         ("recurring", 420, 1),
+        ("per_domain/depth", 6, 6),
+        ("continual/depth", 6, 1),
+        ("interleaved/depth", 27, 1),
     ],
 )
 def test_where_a_method_starts_over(protocol, count, resets):
@@ -56,6 +60,21 @@ def test_where_a_method_starts_over(protocol, count, resets):
     assert sum(v.reset for v in found) == resets
     assert found[0].reset
     assert protocol in PROTOCOLS
+
+
+def test_three_sensors_take_turns_and_keep_the_papers_order():
+    found = stops("interleaved/depth", 4)
+    assert [name for name in found if not name.startswith("depth")] == IN_TURN
+    assert [name for name in found if name.startswith("depth")] == stops("continual/depth", 4)
+    places = [place for place, name in enumerate(found) if name.startswith("depth")]
+    assert all(4 <= b - a <= 5 for a, b in itertools.pairwise(places))
+
+
+def test_a_model_must_take_what_a_protocol_touches():
+    assert sensors("continual/depth") == {"depth"}
+    assert sensors("interleaved/depth") == {"audio", "video", "depth"}
+    assert sensors("long") == sensors("missing/video") == {"audio", "video"}
+    assert sensors("clean") == set()
 
 
 def test_some_corruptions_only():

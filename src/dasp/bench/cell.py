@@ -33,7 +33,7 @@ class Count:
         self.domains: list[dict[str, Any]] = []
         self.here: list[dict[str, Any]] = []
         self.batches: dict[str, list[Any]] = {
-            name: [] for name in ("right", "seen", "updated", "rejected", "diagnosis")
+            name: [] for name in ("right", "seen", "updated", "rejected", "diagnosis", "rollback")
         }
 
     def enter(self, visit: Visit) -> None:
@@ -54,9 +54,10 @@ class Count:
             self.here[place]["seen"] += 1
         if len(self.here) == 1:  # a batch of several domains belongs to none of them
             self.here[0]["batches"] += 1
-        values = (right, len(batch.labels), outcome.updated, outcome.rejected, outcome.diagnosis)
-        for name, value in zip(self.batches, values, strict=True):
-            self.batches[name].append(value)
+        self.batches["right"].append(right)
+        self.batches["seen"].append(len(batch.labels))
+        for name in ("updated", "rejected", "diagnosis", "rollback"):
+            self.batches[name].append(getattr(outcome, name))
 
     def leave(self) -> None:
         """End a visit: which samples were right, as a bit each in the data set's own order."""
@@ -71,6 +72,11 @@ class Count:
         found = [d for d in self.batches["diagnosis"] if d is not None]
         whole = found if len(found) == len(self.batches["seen"]) else None
         scored = dict.fromkeys(name for d in found for name in d.scores)
+        rollbacks = [
+            {"batch": batch, "reason": reason}
+            for batch, reason in enumerate(self.batches["rollback"])
+            if reason is not None
+        ]
         return {
             "accuracy": round(100 * right / seen, 4),
             "right": right,
@@ -86,7 +92,7 @@ class Count:
             "updates": sum(self.batches["updated"]),
             "rejections": sum(reason is not None for reason in self.batches["rejected"]),
             "skipped": skipped,
-        }
+        } | ({"rollbacks": rollbacks} if rollbacks else {})  # files without any stay as they were
 
 
 def run_cell(

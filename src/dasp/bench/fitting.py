@@ -1,6 +1,7 @@
 """Train a model of several modalities so that each of them also works alone.
 
-The loss is the cross-entropy of all modalities together plus half that of each one alone.
+The loss is the cross-entropy of all modalities together plus half that of each one alone; of
+three, that of any two may be added.
 Nothing but (seed, epoch) decides the order of the samples, and a checkpoint is written after
 each epoch: a run that was stopped goes on as if it had not been.
 """
@@ -9,6 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,7 @@ class Settings:
     batch: int = 64
     warmup: float = 0.03  # share of all steps in which the learning rate climbs
     alone: float = 0.5  # weight of each modality's own cross-entropy
+    pairs: float = 0.0  # weight of the cross-entropy of each pair, of three modalities
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -66,9 +69,8 @@ def fit(
     progress: Progress,
 ) -> list[Epoch]:
     """Train `model` in place through all stages; go on from `checkpoint` where it exists."""
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
-    )
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=settings.weight_decay)
     plan = [(stage, number) for stage in stages for number in range(stage.epochs)]
     steps = [len(list(slices(len(stage.examples), settings.batch))) for stage, _ in plan]
     mark = _fingerprint(model, stages, settings)
@@ -82,7 +84,7 @@ def fit(
         for inputs, labels in epoch_batches(stage.examples, epoch, settings.batch, settings.seed):
             for group in optimizer.param_groups:
                 group["lr"] = settings.lr * schedule(step / sum(steps), settings.warmup)
-            loss += _update(model, optimizer, inputs, labels, settings.alone) / steps[epoch]
+            loss += _update(model, optimizer, inputs, labels, settings) / steps[epoch]
             step += 1
             progress.advance(bar)
         progress.remove_task(bar)
@@ -95,16 +97,24 @@ def fit(
 
 @torch.no_grad()
 def evaluate(model: nn.Module, examples: Examples, batch: int = 128) -> dict[str, float]:
-    """Return the accuracy (%) of "fused" and of each modality alone, from global counts."""
+    """Return the accuracy (%) of "fused" and of each part, from global counts.
+
+    A part is one modality, or several but not all, such as "audio+video" of three.
+    """
     assert isinstance(model, MultiModalModel)
     model.eval()
-    right = dict.fromkeys(("fused", *model.modalities), 0)
+    parts = {"fused": model.modalities} | {
+        "+".join(names): names
+        for size in range(1, len(model.modalities))
+        for names in combinations(model.modalities, size)
+    }
+    right = dict.fromkeys(parts, 0)
     for indices in np.array_split(np.arange(len(examples)), math.ceil(len(examples) / batch)):
         inputs, labels = take(examples, indices)
         tokens = model.encode(inputs)
-        views = {"fused": tokens} | {name: {name: tokens[name]} for name in tokens}
-        for name, view in views.items():
-            right[name] += int((model.fuse(view).logits.argmax(dim=1) == labels).sum())
+        for part, names in parts.items():
+            logits = model.fuse({name: tokens[name] for name in names}).logits
+            right[part] += int((logits.argmax(dim=1) == labels).sum())
     return {name: 100 * count / len(examples) for name, count in right.items()}
 
 
@@ -120,13 +130,15 @@ def _update(
     optimizer: torch.optim.Optimizer,
     inputs: dict[str, Tensor],
     labels: Tensor,
-    alone: float,
+    settings: Settings,
 ) -> float:
     assert isinstance(model, MultiModalModel)
     tokens = model.encode(inputs)
     loss = F.cross_entropy(model.fuse(tokens).logits, labels)
-    for name in tokens:
-        loss = loss + alone * F.cross_entropy(model.fuse({name: tokens[name]}).logits, labels)
+    for size, weight in ((1, settings.alone), (2, settings.pairs)):
+        for names in combinations(tokens, size) if weight else ():
+            part = {name: tokens[name] for name in names}
+            loss = loss + weight * F.cross_entropy(model.fuse(part).logits, labels)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()

@@ -43,7 +43,7 @@ class Material(Protocol):
         """Return what a domain does here."""
 
     def source(self, count: int = SOURCE_SAMPLES) -> "Material":
-        """Return `count` training samples, for what learns from clean data first."""
+        """Return a few training samples, for methods that learn from clean data first."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ class Clips:
         """Return training clips drawn by the seed, in the order of their list."""
         if self.training is None:
             raise OptionError(
-                f"this plan learns from {count} clean training clips of {self.manifest.name}: "
-                "name their list at the root by --source-split (train for train.json), or "
-                "choose other --methods."
+                f"a method of this plan learns from {count} clean training clips of "
+                f"{self.manifest.name} first: name their list at the root by --source-split "
+                "(train for train.json), or choose other --methods."
             )
         clips = self.training.clips
         drawn = numpy_generator(self.seed, "source clips").permutation(len(clips))

@@ -8,15 +8,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from dasp.bench.features import model_digest
-from dasp.bench.material import DataOptions
+from dasp.bench.material import SOURCE_SAMPLES, DataOptions
 from dasp.bench.references import code_digest, find_method, find_model, model_name
 from dasp.bench.results import Cell
 from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, Method, hyperparameters
 from dasp.methods.base import not_negative, whole
 from dasp.methods.rebalance import MEMORY
-from dasp.streams.protocols import PROTOCOLS, resets_once, visits
+from dasp.streams.protocols import PROTOCOLS, resets_once, sensors, visits
 
 PLANS = Path(str(files("dasp") / "plans"))
 MAIN_PROTOCOLS = PROTOCOLS[:5]
@@ -28,6 +30,12 @@ class Entry:
 
     method: str
     options: dict[str, Any] = field(default_factory=dict)
+    fit: int = 0
+    """How many clean training samples the method is given first; 0: as many as it must have."""
+
+    def __post_init__(self) -> None:
+        if self.fit:
+            whole(fit=self.fit)
 
 
 @dataclass(frozen=True)
@@ -58,11 +66,16 @@ class Plan:
     def cells(self) -> list[Cell]:
         """Return every run, Source's first; a wrong name or option is refused before any starts."""
         material = self.data.open()
-        needs = {label: find_method(e.method).needs_source for label, e in self.methods.items()}
-        source = material.source().identity if any(needs.values()) else {}
-        digests = {name: model_digest(find_model(name)) for name in self.models}
+        sources = {
+            label: material.source(count).identity if (count := clean_samples(entry)) else {}
+            for label, entry in self.methods.items()
+        }
+        models = {name: find_model(name) for name in self.models}
+        digests = {name: model_digest(model) for name, model in models.items()}
         for protocol in self.protocols:
             visits(protocol, self.severities[0], ())
+            for name, model in models.items():
+                _check_modalities(protocol, name, model)
         return [
             Cell(
                 data=material.identity,
@@ -77,7 +90,7 @@ class Plan:
                 corruptions=self.corruptions,
                 clean_after=self.clean_after if resets_once(protocol) else 0,
                 code=code_digest(find_method(entry.method)),
-                source=source if needs[label] else {},
+                source=sources[label],
             )
             for severity in self.severities
             for batch_size in self.batch_sizes
@@ -86,6 +99,23 @@ class Plan:
             for protocol in self.protocols
             for label, entry in self.methods.items()
         ]
+
+
+def _check_modalities(protocol: str, name: str, model: nn.Module) -> None:
+    """Refuse a protocol that damages what a model does not have."""
+    lacking = sorted(sensors(protocol) - set(model.modalities))  # type: ignore[arg-type]
+    if lacking:
+        raise OptionError(
+            f"protocol '{protocol}' damages {', '.join(lacking)}, which the model {name} does not "
+            "take: choose another --protocol, or a model of the name sounding_shapes_depth_…."
+        )
+
+
+def clean_samples(entry: Entry) -> int:
+    """Return how many clean training samples a row is fitted with."""
+    if entry.fit:
+        return entry.fit
+    return SOURCE_SAMPLES if find_method(entry.method).needs_source else 0
 
 
 def resolved(entry: Entry, data: str) -> dict[str, Any]:
@@ -131,7 +161,7 @@ def with_settings(plan: Plan, settings: Sequence[str]) -> Plan:
             raise OptionError(unknown_name("method of this plan", label, methods))
         for name in methods if label == "*" else [label]:
             entry = methods[name]
-            changed = Entry(entry.method, entry.options | {option: _value(text)})
+            changed = replace(entry, options=entry.options | {option: _value(text)})
             resolved(changed, plan.data.name)
             methods[name] = changed
     return replace(plan, methods=methods)

@@ -1,7 +1,7 @@
 """Plans as TOML files: those of the package by name, or a user's own."""
 
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,9 @@ def _methods(content: list[str] | dict[str, dict[str, Any]] | None) -> dict[str,
         return {name: Entry(name) for name in content}
     return {
         label: Entry(
-            options.get("method", label), {k: v for k, v in options.items() if k != "method"}
+            options.get("method", label),
+            {k: v for k, v in options.items() if k not in ("method", "fit")},
+            options.get("fit", 0),
         )
         for label, options in content.items()
     }
@@ -106,8 +108,8 @@ def _varied(
         base = methods[label]
         for option, values in options.items():
             for value in values:
-                rows[f"{label} {option}={value}"] = Entry(
-                    base.method, base.options | {option: value}
+                rows[f"{label} {option}={value}"] = replace(
+                    base, options=base.options | {option: value}
                 )
     return rows
 

@@ -12,7 +12,7 @@ from torch import nn
 from dasp.core.contract import check_parts
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.methods import METHODS, Method
-from dasp.models import load_model
+from dasp.models import load_trained
 from dasp.models.pretrained import pretrained_path
 
 
@@ -39,7 +39,7 @@ def find_model(reference: str) -> nn.Module:
         check_parts(model)
         return model.eval()
     shipped = not Path(reference).suffix
-    return load_model("cav_mae", weights=pretrained_path(reference) if shipped else reference)
+    return load_trained(pretrained_path(reference) if shipped else reference)
 
 
 def model_name(reference: str) -> str:

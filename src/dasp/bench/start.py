@@ -15,8 +15,8 @@ def start(cell: Cell, method: type[Method], features: Features) -> Adaptation:
     if "stream_length" in options and options["stream_length"] is None:
         options["stream_length"] = stream_length(cell, len(features.labels))
     tta = adapt(features.model, method, seed=cell.seed, **options)
-    if method.needs_source:
-        tta.fit([source_inputs(features)])
+    if cell.source:
+        tta.fit([source_inputs(features, cell.source["samples"])])
     return tta
 
 
@@ -30,9 +30,9 @@ def stream_length(cell: Cell, samples: int) -> int:
     return longest * steps
 
 
-def source_inputs(features: Features) -> Inputs:
-    """Return the clean training samples of a data set as one batch, kept in the store."""
-    source = Features(features.material.source(), features.model, features.store)
+def source_inputs(features: Features, samples: int) -> Inputs:
+    """Return clean training samples of a data set as one batch, kept in the store."""
+    source = Features(features.material.source(samples), features.model, features.store)
     count = len(source.labels)
     ((_, inputs),) = source.batches([CLEAN], encoded=False, order=np.arange(count), size=count)
     return inputs

@@ -90,7 +90,7 @@ def train(
         checkpoint = output.with_suffix(".checkpoint")
         history = fit(model, stages, held_out, settings, checkpoint, progress)
     save_weights(model, output)
-    console.print(_table(history))
+    console.print(history_table(history))
     console.print(f"wrote {output}")
     return history
 
@@ -140,7 +140,8 @@ def _kept(examples: SoundingShapes) -> Examples:
     return [examples[index] for index in range(len(examples))]
 
 
-def _table(history: list[Epoch]) -> Table:
+def history_table(history: list[Epoch]) -> Table:
+    """Return the validation accuracies of a training, a row an epoch."""
     table = Table(title="Validation accuracy (%)")
     table.add_column("epoch")
     table.add_column("on")

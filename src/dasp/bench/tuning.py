@@ -9,7 +9,7 @@ same learning rates.
 from dataclasses import replace
 from typing import Any
 
-from dasp.bench.plan import Entry, Plan
+from dasp.bench.plan import Plan
 from dasp.bench.prepare import Place
 from dasp.bench.results import read_result
 from dasp.bench.runner import run_plan
@@ -30,7 +30,7 @@ def grid(method: str) -> list[dict[str, Any]]:
 def tuning_plan(plan: Plan, protocols: tuple[str, ...]) -> Plan:
     """Return the plan that tries every setting of every method on validation data."""
     entries = {
-        _label(label, setting): Entry(entry.method, entry.options | setting)
+        _label(label, setting): replace(entry, options=entry.options | setting)
         for label, entry in plan.methods.items()
         for setting in grid(entry.method)
     }

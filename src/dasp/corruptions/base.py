@@ -14,14 +14,16 @@ from dasp.core.seeding import numpy_generator
 
 Image = NDArray[np.uint8]  # (H, W, 3)
 Wave = NDArray[np.float32]  # (samples,), full scale is ±1
+Depth = NDArray[np.uint16]  # (H, W), millimetres, 0 where nothing came back
 Apply = Callable[..., NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """One way to damage a frame or a sound.
+    """One way to damage a frame, a sound or a map of distances.
 
-    `apply(image, severity, generator)` takes and returns an (H, W, 3) uint8 array;
+    `apply(image, severity, generator)` takes and returns an (H, W, 3) uint8 array, that of
+    "depth" an (H, W) uint16 array;
     `apply(wave, severity, generator, sample_rate)` takes and returns a (samples,) float32 array.
     Where `takes_folder` is set, it also takes `folder=`, the user's own textures or recordings.
     """
@@ -36,13 +38,14 @@ class Corruption:
 _REGISTRIES = {
     "video": Registry[Corruption]("frame corruption"),
     "audio": Registry[Corruption]("sound corruption"),
+    "depth": Registry[Corruption]("depth corruption"),
 }
 
 
 def corruption(
     modality: str, name: str, family: str, takes_folder: bool = False
 ) -> Callable[[Apply], Apply]:
-    """Register a function as a corruption of `modality` ("video" or "audio")."""
+    """Register a function as a corruption of `modality` ("video", "audio" or "depth")."""
 
     def file(apply: Apply) -> Apply:
         entry = Corruption(name, modality, family, apply, takes_folder)
@@ -55,12 +58,14 @@ def corruption(
 def registry(modality: str) -> Registry[Corruption]:
     """Return the corruptions of one modality by name."""
     if modality not in _REGISTRIES:
-        raise OptionError(f"no corruptions for modality '{modality}': use 'video' or 'audio'.")
+        raise OptionError(
+            f"no corruptions for modality '{modality}': use 'video', 'audio' or 'depth'."
+        )
     return _REGISTRIES[modality]
 
 
 def names(modality: str) -> list[str]:
-    """Return the names of all corruptions of "video" or "audio", in the order of the papers."""
+    """Return the names of all corruptions of a modality, in the order of the papers."""
     return list(registry(modality))
 
 
@@ -113,6 +118,25 @@ def corrupt_sound(
     generator = numpy_generator(seed, f"audio/{name}/{severity}", sample_id)
     extra = {"folder": noise_dir} if entry.takes_folder else {}
     return np.asarray(entry.apply(wave, severity, generator, sample_rate, **extra), np.float32)
+
+
+def corrupt_depth(
+    depth: Depth, name: str, severity: int, seed: int = 0, sample_id: str = ""
+) -> Depth:
+    """Damage one map of distances: (H, W) uint16 in and out; severity 0 returns a copy.
+
+    The result depends on (seed, name, severity, sample_id) and the map alone.
+    """
+    if depth.dtype != np.uint16 or depth.ndim != 2 or depth.size == 0:
+        raise InputError(
+            f"a depth map is a non-empty (H, W) uint16 array of millimetres, not {depth.shape} "
+            f"{depth.dtype}: convert it first."
+        )
+    entry = registry("depth")[name]
+    if _is_identity(severity):
+        return depth.copy()
+    generator = numpy_generator(seed, f"depth/{name}/{severity}", sample_id)
+    return np.asarray(entry.apply(depth, severity, generator), dtype=np.uint16)
 
 
 def _is_frame(image: object) -> bool:

@@ -22,13 +22,16 @@ class Damage(Protocol):
 
     @property
     def modality(self) -> str:
-        """Return the one modality that is damaged: "audio" or "video"."""
+        """Return the one modality that is damaged: "audio", "video" or "depth"."""
 
     def frame(self, image: NDArray[np.uint8], sample_id: str) -> NDArray[np.uint8]:
         """Damage a (224, 224, 3) image."""
 
     def sound(self, wave: NDArray[np.float32], sample_id: str) -> NDArray[np.float32]:
         """Damage a (samples,) wave."""
+
+    def depth(self, depth: NDArray[np.uint16], sample_id: str) -> NDArray[np.uint16]:
+        """Damage an (H, W) map of distances in millimetres."""
 
 
 class Sample(NamedTuple):
@@ -56,6 +59,8 @@ class ClipDataset(Dataset[Sample]):
     ) -> None:
         if not modalities or not set(modalities) <= set(MODALITIES):
             raise OptionError(f"modalities are some of {MODALITIES}, not {modalities!r}.")
+        if damage is not None and damage.modality not in MODALITIES:
+            raise OptionError(f"clips have no {damage.modality} to damage: use {MODALITIES}.")
         manifest.clips[0].frame_index(frame)
         self.manifest, self.frame, self.damage = manifest, frame, damage
         self.modalities = modalities

@@ -12,10 +12,10 @@ from dasp.methods.adapters import AdapterPair, Kinds, Role
 from dasp.methods.base import METHODS, Method, not_negative, whole
 from dasp.methods.dasp_loss import dasp_loss, label_mix
 from dasp.methods.dasp_variants import VARIANTS, Variant, one_of, resolve
-from dasp.methods.diagnosis import Diagnoser, Level, Rules
+from dasp.methods.diagnosis import Diagnoser, Indicator, Level, Rules
 from dasp.methods.guard import CollapseGuard
 from dasp.methods.losses import kl_divergence
-from dasp.methods.redundancy import DimensionFilter, Score
+from dasp.methods.redundancy import DimensionFilter
 
 Roles = Literal["diagnosed", "same", "opposite"]
 
@@ -42,6 +42,7 @@ class Dasp(Method):
     - `score="profile"`: how far two numbers of each sample are from those of clean samples, which
       `fit` is given (`dasp.methods.profile`); biased if clean batches would get so far in a share
       `false_alarms` of cases. Until it is fitted, the "cosine" stands in for it.
+    - `score="corrected"`: the paper's correlation without its noise floor, for small batches.
     - `level="own"` holds a score against that of the same modality when clean (learnt by `fit`,
       or the lowest so far) instead of the lowest of all, so that all modalities can be biased.
     - `queue`: how many recent samples the diagnosis looks at where a batch has fewer.
@@ -78,7 +79,7 @@ class Dasp(Method):
         delta: float = 0.05,
         lambda_ent: float = 0.5,
         lambda_kl: float = 1.0,
-        score: Score | Literal["profile"] | None = None,
+        score: Indicator | None = None,
         dimension_filter: DimensionFilter | None = None,
         threshold: Literal["above", "reached"] | None = None,
         none_biased: Literal["source", "adapt"] | None = None,

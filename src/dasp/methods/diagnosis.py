@@ -12,6 +12,7 @@ from dasp.core.types import Diagnosis, Fused
 from dasp.methods.profile import CleanProfile, profile
 from dasp.methods.redundancy import DimensionFilter, Score, diagnose, redundancy
 
+Indicator = Score | Literal["corrected", "profile"]
 Level = Literal["lowest", "own"]
 LEVEL_BATCH = 64  # samples over which the level of clean data is taken
 
@@ -20,7 +21,7 @@ LEVEL_BATCH = 64  # samples over which the level of clean data is taken
 class Rules:
     """How a diagnosis is made; `Dasp` says what each means."""
 
-    score: Score | Literal["profile"]
+    score: Indicator
     dimension_filter: DimensionFilter
     threshold: Literal["above", "reached"]
     level: Level
@@ -113,9 +114,14 @@ class Diagnoser(nn.Module):
         return Diagnosis(dict(scores), over, frozenset(biased))
 
     def _redundancy(self, embeddings: Mapping[str, Tensor]) -> dict[str, float]:
-        score = "cosine" if self.rules.score == "profile" else self.rules.score
-        scores = redundancy(embeddings, score, self.rules.dimension_filter)
-        return {name: float(value) for name, value in scores.items()}
+        score: Score = (
+            "correlation" if self.rules.score in ("correlation", "corrected") else "cosine"
+        )
+        found = redundancy(embeddings, score, self.rules.dimension_filter)
+        scores = {name: float(value) for name, value in found.items()}
+        if self.rules.score != "corrected":
+            return scores
+        return {name: without_noise_floor(r, len(embeddings[name])) for name, r in scores.items()}
 
     def _with_recent(
         self, name: str, rows: Tensor, remember: bool, clean: CleanProfile | None = None
@@ -136,6 +142,18 @@ class Diagnoser(nn.Module):
         own = self.clean[name]
         assert isinstance(own, CleanProfile)
         return own
+
+
+def without_noise_floor(squared: float, rows: int) -> float:
+    """Correct a mean squared correlation of so many rows for what chance adds to it.
+
+    Independent dimensions have r² = 1/(B − 1) on average; r² − (1 − r²)/(B − 2) is 0 for them at
+    any B, and may fall below. It says nothing, 0, of fewer than three rows.
+
+    >>> round(without_noise_floor(1 / 63, 64), 9), without_noise_floor(1.0, 8)
+    (0.0, 1.0)
+    """
+    return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
 
 
 class _Queue(nn.Module):

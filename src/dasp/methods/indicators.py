@@ -19,6 +19,7 @@ from dasp.methods.batch_statistics import (
     profile_distance,
     spread_ratio,
 )
+from dasp.methods.diagnosis import without_noise_floor
 from dasp.methods.losses import entropy
 from dasp.methods.redundancy import DimensionFilter, Score, redundancy
 
@@ -65,6 +66,11 @@ def _redundancy(score: Score, dimension_filter: DimensionFilter) -> Judge:
     return judge
 
 
+def _corrected(batch: Look, clean: Look) -> Values:
+    found = _redundancy("correlation", "own")(batch, clean)
+    return {n: without_noise_floor(value, len(batch.joint)) for n, value in found.items()}
+
+
 def _disagreement(batch: Look, clean: Look) -> Values:  # noqa: ARG001
     return {n: float(disagreement(view.logits, batch.joint)) for n, view in batch.seen.items()}
 
@@ -90,7 +96,7 @@ def _beside_clean(value: Callable[[Fused, Fused], Tensor]) -> Judge:
 INDICATORS: dict[str, Indicator] = {
     "released redundancy": Indicator(_redundancy("cosine", "joint")),
     "paper redundancy": Indicator(_redundancy("correlation", "own")),
-    "corrected redundancy": Indicator(_redundancy("corrected", "own"), two_sided=True),
+    "corrected redundancy": Indicator(_corrected, two_sided=True),
     "mean share": Indicator(_alone(lambda seen: mean_share(seen.embedding))),
     "effective rank": Indicator(
         _alone(lambda seen: effective_rank(seen.embedding)), two_sided=True

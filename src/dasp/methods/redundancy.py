@@ -9,7 +9,7 @@ from torch import Tensor
 from dasp.core.types import Diagnosis
 
 Embeddings = Mapping[str, Tensor]
-Score = Literal["cosine", "correlation", "corrected"]
+Score = Literal["cosine", "correlation"]
 DimensionFilter = Literal["joint", "own"]
 
 
@@ -20,8 +20,6 @@ def redundancy(
 
     Score "cosine" (released): root mean square over i≠j of the un-centred cosines of the
     dimensions' columns. "correlation" (paper): mean over i≠j of their squared correlations.
-    "corrected": the same without its noise floor, r² − (1 − r²)/(B − 2): about 0 for independent
-    dimensions at any B, where r² alone is 1/(B − 1); it may fall below 0. 0 if B < 3.
     Filter "joint" (released): keep the dimensions whose spread over all modalities' rows together
     exceeds 5% of the largest. "own" (paper): those of variance above 1e-8 in the modality itself.
     With fewer than two kept a score is 0. A dimension that does not vary correlates with none.
@@ -31,12 +29,7 @@ def redundancy(
     keep = varies if dimension_filter == "own" else dict.fromkeys(embeddings, _spread(embeddings))
     if score == "cosine":
         return {n: _mean_squared_cosine(v[:, keep[n]]).sqrt() for n, v in embeddings.items()}
-    plain = {n: _mean_squared_cosine((v * varies[n])[:, keep[n]]) for n, v in centred.items()}
-    return (
-        plain
-        if score == "correlation"
-        else {n: _corrected(embeddings[n], r) for n, r in plain.items()}
-    )
+    return {n: _mean_squared_cosine((v * varies[n])[:, keep[n]]) for n, v in centred.items()}
 
 
 def paper_redundancy(embedding: Tensor) -> Tensor:
@@ -71,11 +64,6 @@ def _spread(embeddings: Embeddings) -> Tensor:
     stacked = torch.cat(list(embeddings.values()))
     spread = stacked.std(dim=0) if len(stacked) > 1 else torch.zeros_like(stacked[0])
     return spread > 0.05 * spread.max()
-
-
-def _corrected(embedding: Tensor, squared: Tensor) -> Tensor:
-    rows = len(embedding)
-    return squared - (1 - squared) / (rows - 2) if rows > 2 else torch.zeros_like(squared)
 
 
 def _mean_squared_cosine(columns: Tensor) -> Tensor:

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from dasp.core.errors import OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.models.cav_mae import CavMae
+from dasp.models.cav_mae_depth import CavMaeDepth
 from dasp.models.toy import Toy
-from dasp.models.weights import infer_cav_mae_config, load_weights, read_weights
+from dasp.models.weights import infer_cav_mae_config, load_weights, model_class, read_weights
 
 MODELS: Registry[type[nn.Module]] = Registry("model")
 MODELS.register("cav_mae")(CavMae)
+MODELS.register("cav_mae_depth")(CavMaeDepth)
 MODELS.register("toy")(Toy)
 
 
@@ -27,7 +29,7 @@ def load_model(
     from the shapes of its tensors. The model comes back in evaluation mode.
     """
     build = MODELS[name]
-    known = inspect.signature(build).parameters
+    known = _sizes(build)
     for size in sizes:
         if size not in known:
             raise OptionError(unknown_name(f"size of {name}", size, known))
@@ -42,3 +44,15 @@ def load_model(
                 "say num_heads=…."
             )
     return load_weights(build(**(stored | sizes)), state).eval()
+
+
+def load_trained(path: str | Path) -> nn.Module:
+    """Load the model that a file was saved from; a published checkpoint is a CAV-MAE."""
+    names = {build.__name__: name for name in MODELS for build in [MODELS[name]]}
+    return load_model(names.get(model_class(path), "cav_mae"), path)
+
+
+def _sizes(build: type[nn.Module]) -> list[str]:
+    """Name the sizes of a model, those of the model it extends included."""
+    parents = [parent for parent in build.__mro__ if parent.__module__.startswith("dasp.")]
+    return [name for parent in parents for name in inspect.signature(parent).parameters]

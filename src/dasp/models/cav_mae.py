@@ -45,7 +45,7 @@ class CavMae(nn.Module):
     (4, 10)
     """
 
-    modalities = MODALITIES
+    modalities: tuple[str, ...] = MODALITIES
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class CavMae(nn.Module):
 
     def encoder_depth(self) -> dict[str, int]:
         """Return the number of blocks of each encoder."""
-        return {name: len(self.blocks[name]) for name in MODALITIES}  # type: ignore[arg-type]
+        return {name: len(self.blocks[name]) for name in self.modalities}  # type: ignore[arg-type]
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
         """Cut any subset of the modalities into tokens (B, N, D) with their positions."""
@@ -166,9 +166,9 @@ class CavMae(nn.Module):
         return x + self.positions[name] + self.modality_vectors[name]  # type: ignore[no-any-return]
 
     def _join(self, tokens: Tokens) -> tuple[Tensor, dict[str, slice]]:
-        present = [name for name in MODALITIES if name in tokens]
+        present = [name for name in self.modalities if name in tokens]
         if not present:
-            raise InputError(f"fuse() needs tokens of at least one of {MODALITIES}.")
+            raise InputError(f"fuse() needs tokens of at least one of {self.modalities}.")
         spans, start = {}, 0
         for name in present:
             spans[name] = slice(start, start + tokens[name].shape[1])

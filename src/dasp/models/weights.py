@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from dasp.core.errors import WeightsError
 from dasp.core.files import atomic_path
+from dasp.models.pretrained import pretrained_path
 
 VIT_WIDTHS = (192, 384, 768, 1024)
+BASE = "base"  # key of the model that a file differs from
 _LETTERS = {"a": "audio", "v": "video"}
 
 # Published name → ours. `{m}` stands for the letter of a modality.
@@ -53,6 +55,7 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a checkpoint: safetensors, or a pickle of tensors (nothing else in it is executed).
 
     Returns the tensors as they are named in the file, and the sizes stored with them, if any.
+    Where the file holds what differs from a model of the package, the rest is read from there.
     """
     path = Path(path)
     if not path.is_file():
@@ -64,6 +67,8 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
             raise WeightsError(f"{path} is not a readable safetensors file: {error}.") from error
+        if BASE in metadata:
+            state = read_weights(pretrained_path(metadata[BASE]))[0] | state
         return state, json.loads(metadata.get("config", "{}"))
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -108,10 +113,32 @@ def load_weights(model: nn.Module, weights: str | Path | Mapping[str, Tensor]) -
     return model
 
 
-def save_weights(model: nn.Module, path: str | Path) -> None:
-    """Write the model's weights, and its sizes if it has a `config`, as one safetensors file."""
-    metadata = {"config": json.dumps(getattr(model, "config", {}))}
+def model_class(path: str | Path) -> str:
+    """Return the name of the class that `save_weights` wrote, or "" where there is none."""
+    if Path(path).suffix != ".safetensors" or not Path(path).is_file():
+        return ""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str((file.metadata() or {}).get("model", ""))
+    except SafetensorError:
+        return ""  # reading the weights says what is wrong
+
+
+def save_weights(model: nn.Module, path: str | Path, base: str | None = None) -> None:
+    """Write the model's weights, and its sizes if it has a `config`, as one safetensors file.
+
+    With `base`, the name of a model of the package, only what differs from it is written.
+    """
+    metadata = {"config": json.dumps(getattr(model, "config", {})), "model": type(model).__name__}
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    if base is not None:
+        metadata[BASE] = base
+        theirs = read_weights(pretrained_path(base))[0]
+        state = {
+            name: value
+            for name, value in state.items()
+            if name not in theirs or not torch.equal(value, theirs[name])
+        }
     with atomic_path(path) as part:
         save_file(state, part, metadata=metadata)
 

@@ -82,7 +82,8 @@ def bench(
             (classes in bursts), sorted (one class after another), stretches (clean data between
             domains), gradual (severity climbs and falls), missing/audio, missing/video,
             constant/audio, constant/video (a sensor silent or stuck in every other domain),
-            recurring (interleaved 20 times), long (100,000 samples).
+            recurring (interleaved 20 times), long (100,000 samples). Of models with three
+            sensors also per_domain/depth, continual/depth, interleaved/depth.
         severity: some of 1 to 5.
         seed: of the order of samples and of a method's draws; several are replicates.
         corruptions: keep only these, such as fog rain.

@@ -70,8 +70,9 @@ def options_table(group: Group) -> Table:
     rows: dict[tuple[str, str], list[str]] = {}
     for label in group.labels:
         for run in (run for protocol in group.protocols for run in group.of(label, protocol)):
-            words = ", ".join(f"{name} = {text(value)}" for name, value in run.options.items())
-            rows.setdefault((label, words), []).append(run.protocol)
+            words = [f"{name} = {text(value)}" for name, value in run.options.items()]
+            words += [f"fitted with {run.fitted} clean samples"] if run.fitted else []
+            rows.setdefault((label, ", ".join(words)), []).append(run.protocol)
     cells = [
         (Cell(label), Cell(words or "none"), Cell(", ".join(map(pretty, dict.fromkeys(where)))))
         for (label, words), where in rows.items()

@@ -1,4 +1,4 @@
-"""The figures by corruption: a row a domain, a dot a method."""
+"""The figures of dots: a row a domain or a stream, a dot a method."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from dasp.report.svg import Plot
 from dasp.report.tables import Values, domain_accuracies, pretty
 
 Means = Mapping[tuple[str, str], float]
-"""A mean over replicates by (label, domain)."""
+"""A mean over replicates by (label, row)."""
 
 
 def corruption_figure(group: Group, protocol: str) -> Figure:
@@ -18,7 +18,7 @@ def corruption_figure(group: Group, protocol: str) -> Figure:
     labels, _ = present(group, protocol)
     each = _by_label(group, labels, protocol)
     caption = f"Accuracy by domain, {pretty(protocol)}: {_replicates(each)}."
-    drawing = _dots(labels, _means(each), "accuracy, %", caption)
+    drawing = dots(labels, _means(each), "accuracy, %", caption)
     return Figure(f"by-corruption-{protocol.replace('/', '-')}", drawing, caption)
 
 
@@ -43,7 +43,7 @@ def corruption_gain_figure(group: Group, protocol: str) -> Figure | None:
         f"Gain over Source by domain, {pretty(protocol)}, on the same models and seeds: "
         f"{_replicates(gains)}. Left of the line at 0, adapting did harm."
     )
-    drawing = _dots(rivals, means, "gain, points", caption)
+    drawing = dots(rivals, means, "gain, points", caption)
     return Figure(f"gain-by-corruption-{protocol.replace('/', '-')}", drawing, caption)
 
 
@@ -64,23 +64,41 @@ def _replicates(each: Mapping[str, Mapping[str, Values]]) -> str:
     return how_many(values for found in each.values() for values in found.values())
 
 
-def _dots(labels: Sequence[str], means: Means, axis: str, caption: str) -> str:
-    """Draw the means, domains in order of appearance from the top, with a line at zero."""
+def dots(
+    labels: Sequence[str],
+    means: Means,
+    axis: str,
+    caption: str,
+    scale: tuple[float, float] | None = None,
+    front: Sequence[str] = (),
+) -> str:
+    """Draw the means, rows in order of appearance from the top, with a line at zero.
+
+    What lies beyond `scale` is drawn at its edge. The labels in `front` have a lane of their own
+    below the others, which are paler.
+    """
     names = list(dict.fromkeys(name for _, name in means))
-    low, high = value_range([means.values()], 1.0)
-    height = 24 * len(names) + 60
+    low, high = scale or value_range([means.values()], 1.0)
+    height = (36 if front else 24) * len(names) + 60
     left = max(190, round(LETTER * max(map(len, names), default=0)))
     plot = Plot((low, high), (-0.5, len(names) - 0.5), height=height, left=left, bottom=46)
     plot.x_axis(axis)
     if low < 0 < high:
         plot.rule((0, 0), plot.y, strong=True)
     look = styles(labels)
+    behind = [label for label in labels if label not in front]
+    lanes = [(behind, 0.2, ' opacity=".6"'), (front, -0.2, "")] if front else [(labels, 0.0, "")]
     for place, name in enumerate(names):
         y = len(names) - 1 - place
-        plot.rule(plot.x, (y, y))
+        ruled = y - 0.5 if front else y  # rows of two lanes are parted, others are threaded
+        plot.rule(plot.x, (ruled, ruled))
         plot.text(plot.left - 8, plot.at(low, y)[1] + 4, name.replace("_", " "), "end")
-        for label in labels:
-            value = means.get((label, name))
-            if value is not None:
-                plot.dot(value, y, look[label], f"{label}, {name}: {value:.1f}")
+        for lane, shift, shade in lanes:
+            plot.parts.append(f"<g{shade}>")
+            for label in lane:
+                value = means.get((label, name))
+                if value is not None:
+                    x, told = min(max(value, low), high), f"{label}, {name}: {value:.1f}"
+                    plot.dot(x, y + shift, look[label], told)
+            plot.parts.append("</g>")
     return plot.svg(caption, [(label, look[label]) for label in labels], lines=False)

@@ -67,10 +67,11 @@ def accuracy_figure(group: Group, protocol: str) -> Figure:
     plot.y_axis("accuracy, %")
     for label, curve in curves.items():
         draw_curve(plot, curve, look[label], label)
+    depth = any(domain.damaged == "depth" for domain in first.domains)
+    letters = "video (V), audio (A) or depth (D)" if depth else "video (V) or audio (A)"
     caption = (
         f"Accuracy through the {pretty(protocol)} stream: running mean over the last {window} "
-        f"batches, {how_many(runs.values())}. Uprights: a new domain begins, of damaged "
-        "video (V) or audio (A)."
+        f"batches, {how_many(runs.values())}. Uprights: a new domain begins, of damaged {letters}."
     )
     drawing = plot.svg(caption, [(label, look[label]) for label in curves])
     return Figure(f"accuracy-{protocol.replace('/', '-')}", drawing, caption)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
+from dasp.report.diagnosis_sizes import sizes_verdicts
 from dasp.report.efficiencies import Efficiency
 from dasp.report.flag_figures import best_indicator, rates_of
 from dasp.report.flag_tables import sizes
@@ -12,28 +13,49 @@ from dasp.report.grid import Quantity
 from dasp.report.groups import SOURCE, Group, mean_std
 from dasp.report.indicator_tables import TITLES, naming_share
 from dasp.report.indicators import Indicators, usual
-from dasp.report.sections import Section
+from dasp.report.robustness_verdicts import robustness_verdicts
+from dasp.report.sections import TOGETHER, Section
+from dasp.report.stretches import stretches_verdicts
 from dasp.report.tables import accuracies, paired_gains, pretty
+
+VERDICTS = {
+    "robustness": robustness_verdicts,
+    "stretches": stretches_verdicts,
+    "diagnosis": sizes_verdicts,
+}
 
 
 def finding(section: Section) -> str:
     """Return the best method and its gain over Source; of several settings, how often it is best.
 
-    Of other kinds of measurement, the numbers that they are made for.
+    Then, a line each, what the plan asks to be judged. Of other kinds of measurement, the
+    numbers that they are made for.
     """
     if not section.groups:
         return _naming(section.indicators) + _flagging(section.flags) + _cost(section.efficiencies)
+    lines = [] if section.plan.kind == TOGETHER else [_best(section)]
+    for name, judge in VERDICTS.items():
+        lines += judge(section) if name in section.asked else []
+    return "\n".join(line for line in lines if line)
+
+
+def _best(section: Section) -> str:
     if len(section.groups) == 1:
         return _sentence(section.groups[0])
-    wins = Counter(label for group in section.groups for label in _ranked(group)[0][1])
+    wins = Counter(
+        label for group in section.groups for _, labels in _ranked(group)[:1] for label in labels
+    )
     whole = len(section.groups)
     words = [f"{label} in {times} of {whole} settings" for label, times in wins.most_common(3)]
-    return f"Best: {', '.join(words)}."
+    return f"Best: {', '.join(words)}." if words else ""
 
 
 def _sentence(group: Group) -> str:
     name = _judged(group)
-    (accuracy, (best, *level)), *others = _ranked(group)
+    ranked = _ranked(group)
+    if not ranked:
+        return ""  # so far no method has run all protocols
+    (accuracy, (best, *level)), *others = ranked
     where = f"mean of {len(group.shifted)} protocols" if name == "average" else pretty(name)
     gains = paired_gains(group, name)
     words = f"Best: {best}, {accuracy:.1f} % ({where})"

@@ -15,7 +15,7 @@ from dasp.report.groups import text
 from dasp.report.pieces import bullets, notes_html, part_html
 from dasp.report.run_data import run_data, runs_by_key, section_id
 from dasp.report.runs import Run
-from dasp.report.sections import Section
+from dasp.report.sections import STREAMS, Section
 from dasp.report.shown import Shown
 from dasp.report.style import style_sheet
 from dasp.report.tables import pretty
@@ -88,7 +88,9 @@ def _contents(sections: Sequence[Shown]) -> str:
     """List the sections with what each found."""
     entries = []
     for shown in sections:
-        section, words = shown.section, shown.finding or shown.section.plan.about
+        section, found = shown.section, shown.finding.split("\n")
+        alone = section.plan.kind == STREAMS  # its section says the rest, line by line
+        words = (found[0] if alone else shown.finding) or section.plan.about
         link = f'<a href="#{section_id(section)}">{escape(section.plan.title)}</a>'
         lacks = f" <small>(missing: {section.missing} of {len(section.plan.files)} runs)</small>"
         short = lacks if section.missing else ""
@@ -100,13 +102,15 @@ def _section(shown: Shown) -> str:
     """Return everything about one plan."""
     section, plan = shown.section, shown.section.plan
     about = f"<p>{escape(plan.about)}</p>" if plan.about else ""
+    found, *judged = map(escape, shown.finding.split("\n"))
     command = f"<p><code>{escape(plan.command)}</code></p>" if plan.command else ""
     return "\n".join(
         [
             f'<section id="{section_id(section)}">\n<h2>{escape(plan.title)}</h2>',
             about,
             command,
-            f'<p class="found">{escape(shown.finding)}</p>' if shown.finding else "",
+            f'<p class="found">{found}</p>' if found else "",
+            bullets(judged) if judged else "",
             notes_html(shown.notes),
             *map(part_html, shown.parts),
             '<p class="soft"><a href="#top">↑ Contents</a></p>\n</section>',

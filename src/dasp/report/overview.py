@@ -9,6 +9,7 @@ from dasp.report.svg_paths import short
 from dasp.report.tables import paired_gains, pretty
 
 WIDTH, WIDEST, ROW, TOP, BOTTOM = 960, 420, 24, 30, 44
+PANELS = 8  # that fit side by side; of more protocols, only the average is drawn
 LETTER, VALUE = 7.4, 42  # the width of a letter, and of the number at the end of a row
 
 
@@ -16,11 +17,14 @@ def overview_figure(group: Group) -> Figure | None:
     """Gain over Source of each method: a panel a protocol, all on one scale; None without gains."""
     shifted = group.shifted or group.protocols
     names = [*shifted, *(["average"] if len(shifted) > 1 else [])]
+    names = names if len(names) <= PANELS else names[-1:]
     gains = {name: paired_gains(group, name) for name in names}
     labels = [label for label in group.labels if any(gains[name].get(label) for name in names)]
     if not labels:
         return None
-    scale = _scale([gain for found in gains.values() for each in found.values() for gain in each])
+    scale = gain_scale(
+        [gain for found in gains.values() for each in found.values() for gain in each]
+    )
     left = min(260, round(18 + LETTER * max(map(len, labels))))
     each = min(WIDEST, (WIDTH - left) // len(names))
     whole = Plot((0, 1), (0, 1), width=WIDTH, height=TOP + ROW * len(labels) + BOTTOM, left=left)
@@ -50,7 +54,7 @@ def overview_figure(group: Group) -> Figure | None:
     return Figure("overview", whole.svg(caption), caption)
 
 
-def _scale(values: list[float]) -> tuple[float, float]:
+def gain_scale(values: list[float]) -> tuple[float, float]:
     """Return the ends of the scale: all values, but a collapse does not squeeze the rest."""
     high = max(*values, 0.5)
     low = max(min(*values, -0.5), -1.5 * high - 2)

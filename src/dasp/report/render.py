@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from dasp.report.grid import NONE, Cell, Column, Table
 
 WORSE = "▼"
+MANY = 9  # columns; with more, a cell on the page breaks before its ± where room is short
 LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -160,7 +161,7 @@ def to_html(table: Table) -> str:
         rows += f"<tr>{''.join(cells)}</tr>\n"
     return (
         f"<figure><figcaption>{escape(table.caption)}</figcaption>\n"
-        f'<div class="scroll"><table>\n'
+        f'<div class="scroll"><table{_classes(["many"] * (len(table.columns) > MANY))}>\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div></figure>\n"
     )
 

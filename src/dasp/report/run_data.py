@@ -91,6 +91,7 @@ def _one(run: Run, streams: Shared, settings: Shared) -> dict[str, Any]:
         "right": list(batches.right),
         "updated": lengths(batches.updated),
         "rejected": [(n, reason) for n, reason in enumerate(batches.rejected) if reason],
+        "rollbacks": list(run.rollbacks),
         "scores": _scores(batches.scores or {}),
         "named": _named(run),
         "clean": run.clean_after and {"seen": run.clean_after.seen, **run.clean_after.right},

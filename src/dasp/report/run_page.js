@@ -54,10 +54,12 @@ function facts(run, stream, key) {
   const seconds = Object.entries(run.cost.seconds ?? {}).map(([n, s]) => `${n} ${s} s`);
   const updates = unpack(run.updated, stream.seen.length).filter(Boolean).length;
   const rejected = run.rejected.map(([batch, why]) => `batch ${batch}: ${why}`);
+  const returned = run.rollbacks.map(([batch, why]) => `after batch ${batch}: ${why}`);
   const rows = [
     ["right", `${right.toLocaleString("en")} of ${whole.toLocaleString("en")}`],
     ["updates", `${updates} in ${stream.seen.length} batches`],
     ["rejected", rejected.join("; ") || "none"],
+    ...(returned.length ? [["rolled back", returned.join("; ")]] : []),
     ["method", run.method],
     ["options", Object.entries(run.options).map(([n, v]) => `${n} = ${words(v)}`).join(", ")],
     ["model", `${run.replicate}${run.digest ? `, weights ${run.digest}` : ""}`],

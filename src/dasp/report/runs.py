@@ -35,6 +35,11 @@ class DomainCount:
         return "+".join(sorted(found)) or None
 
     @property
+    def absent(self) -> set[str]:
+        """Return the modalities that did not come."""
+        return {part[0] for part in self._parts if part[1] == ABSENT}
+
+    @property
     def short(self) -> str:
         """Return the name of the corruption, fit for an axis."""
         words = [part[1] if len(part) == 3 else " ".join(part) for part in self._parts]
@@ -99,6 +104,8 @@ class Run:
     skipped: Sequence[Any]
     measured: Mapping[str, Any]
     clean_after: CleanAfter | None = None  # None where it was not judged
+    fitted: int = 0  # clean training samples that it learnt from first
+    rollbacks: Sequence[tuple[int, str]] = ()  # after which batches weights went back, and why
 
     @property
     def accuracy(self) -> float:
@@ -149,6 +156,10 @@ def run_of(result: Result) -> Run:
             skipped=tuple(counts["skipped"]),
             measured=dict(result["measured"]),
             clean_after=_clean_after(counts.get("clean_after")),
+            fitted=int(cell.get("source", {}).get("samples", 0)),
+            rollbacks=tuple(
+                (int(entry["batch"]), str(entry["reason"])) for entry in counts.get("rollbacks", ())
+            ),
         )
         _check(run, float(counts["accuracy"]))
     return run
@@ -183,6 +194,7 @@ def _check(run: Run, accuracy: float) -> None:
         and sum(batches.seen) == sum(domain.seen for domain in run.domains) == run.seen
         and all(len(entries) == length for entries in lists)
         and all(end <= length for end in ends)
+        and all(0 <= batch < length for batch, _ in run.rollbacks)
         and (
             run.clean_after is None
             or _sound(run.clean_after, len({domain.first_batch for domain in run.domains}))

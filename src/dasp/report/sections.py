@@ -12,7 +12,7 @@ from dasp.report.indicators import Indicators
 from dasp.report.parts import slug
 from dasp.report.runs import Run
 
-STREAMS = "streams"
+STREAMS, TOGETHER = "streams", "robustness"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def sections_of(folder: Folder) -> list[Section]:
     """Return the sections of a folder, in the order of the plan records."""
     taken: set[str] = set()
     sections = []
-    for plan in [*folder.plans, *_leftover(folder)]:
+    for plan in [*folder.plans, *_together(folder), *_leftover(folder)]:
         tries = (slug(plan.name) + (f"-{n}" if n > 1 else "") for n in count(1))
         name = next(name for name in tries if name not in taken)
         taken.add(name)
@@ -61,6 +61,16 @@ def sections_of(folder: Folder) -> list[Section]:
             )
         )
     return sections
+
+
+def _together(folder: Folder) -> list[PlanRecord]:
+    """Return a plan of all that several plans judge for robustness, to be judged as a whole."""
+    plans = [plan for plan in folder.plans if TOGETHER in plan.show]
+    if len(plans) < 2:
+        return []
+    files = dict.fromkeys(name for plan in plans for name in plan.files)
+    about = f"All streams of these plans at once: {', '.join(plan.title for plan in plans)}."
+    return [PlanRecord("together", "All streams together", about, TOGETHER, (), "", list(files))]
 
 
 def _leftover(folder: Folder) -> list[PlanRecord]:

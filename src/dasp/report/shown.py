@@ -18,8 +18,18 @@ from dasp.report.finding import finding
 from dasp.report.groups import Group
 from dasp.report.paired import paired_note
 from dasp.report.parts import Part
-from dasp.report.sections import Section, setting_names
-from dasp.report.studies import batch_size, efficiency, flags, forgetting, indicators, sensitivity
+from dasp.report.robustness import robustness
+from dasp.report.sections import STREAMS, Section, setting_names
+from dasp.report.stretches import stretches
+from dasp.report.studies import (
+    batch_size,
+    diagnosis,
+    efficiency,
+    flags,
+    forgetting,
+    indicators,
+    sensitivity,
+)
 
 Show = Callable[[Section], list[Part]]
 
@@ -41,6 +51,9 @@ SHOWN: dict[str, tuple[Show, ...]] = {
     "forgetting": (by_group(forgetting),),
     "sensitivity": (by_group(sensitivity),),
     "batch_size": (batch_size,),
+    "robustness": (robustness,),
+    "stretches": (stretches,),
+    "diagnosis": (diagnosis,),
     "indicators": (indicators,),
     "flags": (flags,),
     "efficiency": (efficiency,),
@@ -62,7 +75,8 @@ def show(section: Section) -> Shown:
     """Draw a section, once for the page, the files and the terminal."""
     parts, notes = [], _notes(section)
     asked = [draw for name in section.asked for draw in SHOWN.get(name, ())]
-    for draw in (*asked, *ALWAYS):
+    always = ALWAYS if section.plan.kind == STREAMS else ()
+    for draw in (*asked, *always):
         try:
             parts += [part for part in draw(section) if part.items]
         except InputError as error:  # the rest can still be shown

@@ -1,6 +1,8 @@
 """What a section shows beside the comparison: forgetting, sensitivity, indicators, costs."""
 
 from dasp.report.batch_size import batch_size_figures, batch_size_table
+from dasp.report.diagnosis_rates import rates_table
+from dasp.report.diagnosis_sizes import sizes_table
 from dasp.report.efficiency_figure import efficiency_figures
 from dasp.report.efficiency_tables import efficiency_table, passes_table
 from dasp.report.flag_figures import flag_figures
@@ -34,6 +36,11 @@ def batch_size(section: Section) -> list[Part]:
     figures = batch_size_figures(section.runs)
     tables = [batch_size_table(section.runs)] if figures else []
     return [Part("Size of a batch", [*figures, *tables])]
+
+
+def diagnosis(section: Section) -> list[Part]:
+    """Return how often the diagnosis is right, by stream and by the size of a batch."""
+    return [Part("Diagnosis", known([sizes_table(section), rates_table(section)]))]
 
 
 def indicators(section: Section) -> list[Part]:

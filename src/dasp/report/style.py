@@ -62,6 +62,7 @@ white-space:nowrap;vertical-align:top}
 th[scope=row],th.text,td.text{text-align:left}
 th[scope=row]{position:sticky;left:0;background:var(--page);font-weight:600}
 td.wrap{white-space:normal;min-width:16rem}
+.many td,.many th[scope=col]{white-space:normal;padding-inline:.35rem}
 thead th{border-bottom:2px solid var(--line);color:var(--soft);font-weight:600}
 tbody tr:hover td,tbody tr:hover th{background:var(--tint)}
 small{color:var(--soft)}
@@ -75,7 +76,7 @@ summary{cursor:pointer;overflow-wrap:anywhere}
 .warn{border-left:4px solid var(--bad);background:var(--tint);padding:.4rem .9rem;margin:1rem 0}
 @media (max-width:40rem){body{padding:.8rem}h1{font-size:1.35rem}}
 .found{font-weight:600}
-.contents li{margin:.35rem 0}
+.contents li{margin:.35rem 0;white-space:pre-line}
 section{content-visibility:auto;contain-intrinsic-size:auto 60rem}
 #run nav{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem}
 #run h2:focus{outline:none}

@@ -26,6 +26,7 @@ PALETTE = (  # light, dark; the first ones are those of the known methods, as in
     ("#4b7a12", "#a0cf5e"),
     ("#8a1c3b", "#f07a98"),
     ("#0b7285", "#66d9e8"),
+    ("#1b1f24", "#e6e9ee"),
 )
 
 

@@ -16,6 +16,7 @@ DASHES = (
     "6 6",
     "1 3",
     "14 2",
+    "4 1 1 1",
 )
 _ROUND = "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z"
 MARKERS = (  # drawn around a point, about eight wide; whether it is filled
@@ -31,6 +32,7 @@ MARKERS = (  # drawn around a point, about eight wide; whether it is filled
     ("m-3.2-3.2h6.4v6.4h-6.4z", False),
     ("m-4 0l7-4v8z", True),
     ("m4 0l-7-4v8z", False),
+    ("m-3.5-4h7l-7 8h7z", True),
 )
 
 

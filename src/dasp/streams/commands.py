@@ -1,11 +1,11 @@
-"""What stands behind `dasp prepare`, `dasp data …`, `dasp corrupt` and `dasp preview`.
+"""What stands behind `dasp prepare`, `dasp data …`, `dasp corrupt` and `dasp preview…`.
 
 Each function prints for a reader and returns an exit code: 0 when all is well, else 1.
 """
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -16,7 +16,7 @@ from dasp.data.trees import check_writable
 from dasp.streams.checksum import checksums, differences, read_checksums, save_checksums
 from dasp.streams.corrupt import corrupt_tree
 from dasp.streams.options import Data, DomainOptions, Domains
-from dasp.streams.preview import preview_frames, preview_sounds, save_sheets
+from dasp.streams.preview import preview_frames, preview_shapes, preview_sounds, save_sheets
 
 ALL = DomainOptions()
 
@@ -179,7 +179,29 @@ def preview(
     check_writable(out)
     frames = preview_frames(chosen, seed, frame, frost_dir)
     sounds = preview_sounds(chosen, seed, noise_dir)
-    for path in save_sheets(frames, sounds, out):
+    for path in save_sheets([frames, sounds], out):
+        print(path)
+    return 0
+
+
+def preview_built_in(
+    index: int = 0,
+    flavour: Literal["balanced", "sound"] = "balanced",
+    seed: int = 0,
+    out: Path = Path(),
+) -> int:
+    """Draw one sample of the built-in set under every corruption of its three sensors.
+
+    Writes preview-frames.png, preview-sounds.png and preview-depths.png.
+
+    Args:
+        index: Number of the sample in the test split.
+        flavour: Of the built-in set.
+        seed: Seed of the corruptions.
+        out: Folder to write the three pictures to.
+    """
+    check_writable(out)
+    for path in save_sheets(preview_shapes(index, flavour, seed), out):
         print(path)
     return 0
 

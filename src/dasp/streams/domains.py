@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasp.core.errors import OptionError
-from dasp.corruptions import corrupt_frame, corrupt_sound, names
+from dasp.corruptions import corrupt_depth, corrupt_frame, corrupt_sound, names
 from dasp.corruptions.base import registry
 from dasp.data.dataset import ClipDataset
 from dasp.data.manifest import Manifest
@@ -62,7 +62,8 @@ def all_domains(
 class DomainDamage:
     """What one domain does to clips, exactly as it is saved: JPEG frames, 16-bit sounds.
 
-    So a clip damaged while loading equals one read back from a corrupted tree, bit for bit.
+    So a clip damaged while loading equals one read back from a corrupted tree, bit for bit. Maps
+    of distances, which the built-in set alone has, are whole millimetres anyway.
     """
 
     domain: Domain
@@ -95,6 +96,11 @@ class DomainDamage:
         """Damage a 16 kHz (samples,) wave as if it had been saved and read again."""
         return from_pcm16(self.sound_pcm(wave, sample_id))
 
+    def depth(self, depth: NDArray[np.uint16], sample_id: str) -> NDArray[np.uint16]:
+        """Damage an (H, W) map of distances in millimetres."""
+        name, severity = self.domain.corruption, self.domain.severity
+        return corrupt_depth(depth, name, severity, self.seed, sample_id)
+
     def fingerprint(self) -> str:
         """Return a hash of what is done to a fixed sample: seed, textures and code all count."""
         ramp = np.arange(64 * 64 * 3) * 7 % 251
@@ -103,6 +109,9 @@ class DomainDamage:
             name, severity = self.domain.corruption, self.domain.severity
             damaged = corrupt_frame(image, name, severity, self.seed, "probe", self.frost_dir)
             return hashlib.sha256(damaged.tobytes()).hexdigest()[:16]
+        if self.modality == "depth":
+            depth = (ramp[: 32 * 32] * 8 + 500).reshape(32, 32).astype(np.uint16)
+            return hashlib.sha256(self.depth(depth, "probe").tobytes()).hexdigest()[:16]
         wave = (ramp / 502 - 0.25).astype(np.float32)
         return hashlib.sha256(self.sound_pcm(wave, "probe").tobytes()).hexdigest()[:16]
 

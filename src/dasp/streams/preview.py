@@ -1,6 +1,7 @@
-"""Contact sheets: one clip under every corruption and severity, to be looked at."""
+"""Contact sheets: one clip, or one built-in sample, under every corruption and severity."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ from dasp.corruptions import names
 from dasp.data.audio import fbank
 from dasp.data.manifest import Clip
 from dasp.data.media import read_wave
+from dasp.data.shapes import SENSORS, SoundingShapes
 from dasp.data.video import corruption_image, read_frame
 from dasp.streams.domains import SEVERITIES, Domain, DomainDamage
 
+NAMES = ("frames", "sounds", "depths")
 CELL = 160  # pixels a picture
 GAP = 6
 LEFT = 150  # room for the names
@@ -23,6 +26,8 @@ COLOURS = np.array(  # dark blue to yellow, even in lightness
     [(12, 8, 60), (84, 18, 120), (170, 50, 100), (235, 110, 50), (250, 220, 90)], dtype=float
 )
 QUIET, LOUD = -14.0, 6.0  # log-mel energies at the ends of the colours
+NEAR, FAR = 500.0, 2800.0  # millimetres at the bright and the dark end of the colours
+NOTHING = (200, 200, 200)  # where no light came back
 
 
 def preview_frames(
@@ -54,6 +59,33 @@ def preview_sounds(clip: Clip, seed: int = 0, noise_dir: Path | None = None) -> 
     return _sheet("audio", picture, f"{clip.id}, log-mel, seed {seed}")
 
 
+def preview_shapes(index: int = 0, flavour: str = "balanced", seed: int = 0) -> list[Image.Image]:
+    """Return the sheets of one sample of the built-in set: frames, sounds and depths."""
+
+    def sample(domain: Domain | None) -> SoundingShapes:
+        damage = None if domain is None else DomainDamage(domain, seed)
+        return SoundingShapes("test", index + 1, flavour, damage=damage, modalities=SENSORS)
+
+    pictures: dict[str, Callable[[Domain | None], Image.Image]] = {
+        "video": lambda domain: Image.fromarray(sample(domain).frame(index)),
+        "audio": lambda domain: spectrogram(sample(domain).wave(index)),
+        "depth": lambda domain: distances(sample(domain).depth(index)),
+    }
+    title = f"{sample(None).sample_id(index)}, seed {seed}"
+    return [_sheet(modality, picture, title) for modality, picture in pictures.items()]
+
+
+def distances(depth: NDArray[np.uint16]) -> Image.Image:
+    """Return an (H, W) map of millimetres as a picture: near is bright, nothing is grey.
+
+    >>> distances(np.full((32, 32), 900, np.uint16)).size
+    (32, 32)
+    """
+    pixels = _coloured(np.clip((FAR - depth) / (FAR - NEAR), 0, 1))
+    pixels[depth == 0] = NOTHING
+    return Image.fromarray(pixels)
+
+
 def spectrogram(wave: NDArray[np.float32]) -> Image.Image:
     """Return the log-mel energies of a (samples,) wave as a picture, 128 mels high.
 
@@ -61,18 +93,23 @@ def spectrogram(wave: NDArray[np.float32]) -> Image.Image:
     (98, 128)
     """
     energies = fbank(wave).numpy().T[::-1]  # (128, frames), low pitch at the bottom
-    level = np.clip((energies - QUIET) / (LOUD - QUIET), 0, 1)
+    return Image.fromarray(_coloured(np.clip((energies - QUIET) / (LOUD - QUIET), 0, 1)))
+
+
+def _coloured(level: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Return levels from 0 to 1 as colours: (H, W) → (H, W, 3)."""
     steps = np.linspace(0, 1, len(COLOURS))
     channels = [np.interp(level, steps, COLOURS[:, channel]) for channel in range(3)]
-    return Image.fromarray(np.stack(channels, axis=-1).astype(np.uint8))
+    return np.stack(channels, axis=-1).astype(np.uint8)
 
 
-def save_sheets(frames: Image.Image, sounds: Image.Image, folder: Path) -> tuple[Path, Path]:
-    """Write both sheets or neither, and return where they are."""
-    targets = folder / "preview-frames.png", folder / "preview-sounds.png"
-    with atomic_path(targets[0]) as first, atomic_path(targets[1]) as second:
-        frames.save(first, "PNG")
-        sounds.save(second, "PNG")
+def save_sheets(sheets: Sequence[Image.Image], folder: Path) -> list[Path]:
+    """Write all sheets (frames, sounds and, of three, depths) or none; return where they are."""
+    targets = [folder / f"preview-{name}.png" for name in NAMES[: len(sheets)]]
+    with ExitStack() as stack:
+        parts = [stack.enter_context(atomic_path(target)) for target in targets]
+        for sheet, part in zip(sheets, parts, strict=True):
+            sheet.save(part, "PNG")
     return targets
 
 

@@ -18,9 +18,16 @@ _INTERLEAVED = (
     "v brightness, a thunder, v contrast, v elastic_transform, a wind, v pixelate, "
     "v jpeg_compression"
 )
+# The same with a third sensor: a corruption of depth ("d") after each three or four.
+_INTERLEAVED_DEPTH = (
+    "v gaussian_noise, v shot_noise, a gaussian_noise, d speckle, v impulse_noise, "
+    "v defocus_blur, a traffic, d dropout, v glass_blur, v motion_blur, a crowd, v zoom_blur, "
+    "d fog, v snow, v frost, a rain, d multipath, v fog, v brightness, a thunder, v contrast, "
+    "d quantisation, v elastic_transform, a wind, v pixelate, d dead_rows, v jpeg_compression"
+)
 # Damage that comes and goes by degrees outdoors.
 _GRADUAL = "v fog, a rain, v motion_blur, a traffic"
-_LETTERS = {"v": "video", "a": "audio"}
+_LETTERS = {"v": "video", "a": "audio", "d": "depth"}
 RECURRENCES = 20
 LONG = 100_000  # samples
 
@@ -43,6 +50,9 @@ PROTOCOLS = (
     "constant/video",
     "recurring",
     "long",
+    "per_domain/depth",
+    "continual/depth",
+    "interleaved/depth",
 )
 
 
@@ -53,12 +63,12 @@ def visits(
 
     per_domain: reset at each domain (the paper's "episodic"); no other is ever reset.
     continual: the domains of one modality. interleaved: the paper's order of 21 domains; all
-    below follow it. clean: no damage at all. pairs: both modalities damaged at once. mixed:
-    samples of all domains, and clean ones, side by side. dirichlet, sorted: classes come in
-    bursts, or one after another. stretches: clean data before each domain. gradual: severity
-    climbs from 1 to `severity` and falls again. missing, constant: in every other domain one
-    modality sends nothing, or zeros. recurring: the order 20 times. long: as often as 100,000
-    samples take, `samples` a domain.
+    below follow it. interleaved/depth: the six of depth among them. clean: no damage at all.
+    pairs: both modalities damaged at once. mixed: samples of all domains, and clean ones, side by
+    side. dirichlet, sorted: classes come in bursts, or one after another. stretches: clean data
+    before each domain. gradual: severity climbs from 1 to `severity` and falls again. missing,
+    constant: in every other domain one modality sends nothing, or zeros. recurring: the order 20
+    times. long: as often as 100,000 samples take, `samples` a domain.
 
     >>> [visit.name for visit in visits("continual/audio", 5)][:2]
     ['audio/gaussian_noise/5', 'audio/traffic/5']
@@ -81,6 +91,18 @@ def resets_once(protocol: str) -> bool:
     return not protocol.startswith("per_domain/")
 
 
+def sensors(protocol: str) -> set[str]:
+    """Return the modalities that a protocol damages or silences: a model must take them all.
+
+    >>> sorted(sensors("missing/audio"))
+    ['audio', 'video']
+    """
+    kind, _, modality = protocol.partition("/")
+    conditions = _conditions(kind, modality, severity=1)
+    damaged = {domain.modality for condition in conditions for domain in condition.domains}
+    return damaged | ({modality} if modality else set())
+
+
 def _conditions(kind: str, modality: str, severity: int) -> list[Condition]:
     """Return the conditions that a protocol is made of."""
     if kind == "clean":
@@ -98,7 +120,7 @@ def _conditions(kind: str, modality: str, severity: int) -> list[Condition]:
         return [
             c for name in _GRADUAL.split(", ") for degree in degrees for c in _listed(name, degree)
         ]
-    return _listed(_INTERLEAVED, severity)
+    return _listed(_INTERLEAVED_DEPTH if modality == "depth" else _INTERLEAVED, severity)
 
 
 def _listed(steps: str, severity: int) -> list[Condition]:

@@ -118,7 +118,7 @@ def test_damage_touches_its_modality_alone():
         ({"split": "tests"}, "split is one of"),
         ({"size": 0}, "at least one sample"),
         ({"flavour": "sounds"}, "did you mean 'sound'"),
-        ({"modalities": ("depth",)}, "modalities are some of"),
+        ({"modalities": ("touch",)}, "modalities are some of"),
         ({"seed": -1}, "seed must be"),
     ],
 )

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from dasp.data.shapes import ShapePairs
+from dasp.data.shapes import ShapePairs, ShapeTriples
 
 
 def test_pairs_are_new_each_epoch_and_the_same_when_asked_again(tmp_path):
@@ -36,3 +36,27 @@ def test_a_pair_is_of_one_class_where_nothing_is_bad(tmp_path):
     assert len(np.unique(inputs["video"].flatten(1).numpy(), axis=0)) == 36
     frames = np.load(next(tmp_path.rglob("frames.npy")))
     assert frames.shape == (37, 64, 64, 3)
+
+
+def test_triples_are_pairs_with_a_third_sensor(tmp_path):
+    pairs = ShapePairs("balanced", 72, tmp_path, per_class=2, seed=3)
+    triples = ShapeTriples("balanced", 72, tmp_path, per_class=2, seed=3)
+    first = triples.batch(np.arange(72))[0]["depth"]
+    for epoch in (1, 0):
+        pairs.set_epoch(epoch)
+        triples.set_epoch(epoch)
+        two, labels = pairs.batch(np.arange(72))
+        three, same = triples.batch(np.arange(72))
+        assert torch.equal(labels, same)
+        assert all(torch.equal(two[name], three[name]) for name in two)
+        assert three["depth"].shape == (72, 3, 32, 32)
+        assert torch.equal(three["depth"], first) == (epoch == 0)
+
+
+def test_tokens_take_the_place_of_what_is_encoded_once(tmp_path):
+    triples = ShapeTriples("balanced", 36, tmp_path, per_class=2)
+    raw = triples.batch(np.arange(36))[0]
+    triples.encode_once(lambda batch: {n: v.mean(dim=-1) for n, v in batch.items()}, ("audio",))
+    found = triples.batch(np.arange(36))[0]
+    torch.testing.assert_close(found["audio"], raw["audio"].mean(dim=-1))
+    assert torch.equal(found["video"], raw["video"])

@@ -1,4 +1,4 @@
-"""The 36 classes of the set, and how hard a flavour of it is."""
+"""The 36 classes of the set: how each looks, sounds and is formed, and how hard a flavour is."""
 
 from dataclasses import dataclass, replace
 
@@ -8,6 +8,7 @@ OUTLINES = ("disk", "square", "triangle", "star", "cross", "ring", "crescent", "
 TEXTURES = ("plain", "stripes", "checks", "dots", "rings")
 TIMBRES = ("flute", "buzz", "reed", "bell", "hiss", "voice")
 PATTERNS = ("steady", "pluck", "pulses", "rise", "fall", "trill")
+RELIEFS = ("flat", "dome", "bowl", "ridge", "wedge")
 
 CLASSES = 36
 # Where a texture shows badly inside an outline, the two together are no class.
@@ -31,6 +32,14 @@ class Voice:
     pattern: str
 
 
+@dataclass(frozen=True)
+class Form:
+    """What a depth sensor measures of a class: the outline that is seen, and its relief."""
+
+    outline: str
+    relief: str
+
+
 def _looks() -> tuple[Look, ...]:
     pairs = [(o, t) for o in OUTLINES for t in TEXTURES if (o, t) not in _LEFT_OUT]
     # The hue goes with the outline, so that only its fine texture tells a look from its kin.
@@ -43,8 +52,15 @@ def _voices() -> tuple[Voice, ...]:
     return tuple(pairs[i * 11 % CLASSES] for i in range(CLASSES))
 
 
+def _forms() -> tuple[Form, ...]:
+    # A relief goes with another texture in each outline, so that none stands for a texture.
+    places = [(OUTLINES.index(k.outline), TEXTURES.index(k.texture)) for k in LOOKS]
+    return tuple(Form(OUTLINES[o], RELIEFS[(o + t) % len(RELIEFS)]) for o, t in places)
+
+
 LOOKS = _looks()
 VOICES = _voices()
+FORMS = _forms()
 NAMES = tuple(
     f"{look.texture} {look.outline}, {voice.timbre} {voice.pattern}"
     for look, voice in zip(LOOKS, VOICES, strict=True)

@@ -1,4 +1,4 @@
-"""The set as a user sees it: paired frames and sounds by number."""
+"""The set as a user sees it: frames, sounds and range pictures that belong together."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,12 +13,14 @@ from dasp.core.errors import OptionError
 from dasp.core.seeding import check_seed, numpy_generator
 from dasp.data.audio import FbankOptions, log_mel
 from dasp.data.dataset import MODALITIES, Damage, Sample
-from dasp.data.shapes.classes import CLASSES, LOOKS, VOICES, flavour_named
+from dasp.data.shapes.classes import CLASSES, FORMS, LOOKS, VOICES, flavour_named
+from dasp.data.shapes.depth import DepthMap, depth_input, draw_depth
 from dasp.data.shapes.room import draw_wave
 from dasp.data.shapes.scene import Picture, draw_frame
 from dasp.data.shapes.voices import RATE, Sound
 from dasp.data.video import MEAN, STD
 
+SENSORS = (*MODALITIES, "depth")
 SPLITS = ("train", "validation", "test")
 FRAMES = 64  # of the log-mel picture: 1.28 s in hops of 20 ms
 FILTERBANK = FbankOptions(hop_ms=20.0)
@@ -41,7 +43,8 @@ class SoundingShapes(Dataset[Sample]):
     Sample i depends on (seed, flavour, split, i) alone. `flavour` is "balanced" (the frame tells
     about as much as the sound) or "sound" (the sound tells more, as in VGGSound). In a fifth of
     the samples one modality is bad: absent, or dubbed from another class. `damage` corrupts one
-    modality on the way, see `dasp.streams`; `modalities` leaves out what is not needed.
+    modality on the way, see `dasp.streams`; `modalities` leaves out what is not needed, or adds
+    the third sensor, "depth".
 
     >>> shapes = SoundingShapes("test", 72)
     >>> shapes.frame(0).shape, shapes.wave(0).shape, shapes.sample_id(0)
@@ -65,8 +68,8 @@ class SoundingShapes(Dataset[Sample]):
             raise OptionError(f"split is one of {', '.join(SPLITS)}, not {split!r}.")
         if size < 1:
             raise OptionError(f"a set needs at least one sample, not {size}.")
-        if not modalities or not set(modalities) <= set(MODALITIES):
-            raise OptionError(f"modalities are some of {MODALITIES}, not {modalities!r}.")
+        if not modalities or not set(modalities) <= set(SENSORS):
+            raise OptionError(f"modalities are some of {SENSORS}, not {modalities!r}.")
         check_seed(seed)
         self.split, self.size, self.flavour, self.seed = split, size, flavour, seed
         self.damage, self.modalities = damage, modalities
@@ -82,6 +85,8 @@ class SoundingShapes(Dataset[Sample]):
             inputs["audio"] = audio_input(self.wave(index))
         if "video" in self.modalities:
             inputs["video"] = video_input(self.frame(index))
+        if "depth" in self.modalities:
+            inputs["depth"] = depth_input(self.depth(index))
         return Sample(inputs, self.label(index), self.sample_id(index))
 
     def label(self, index: int) -> int:
@@ -116,6 +121,24 @@ class SoundingShapes(Dataset[Sample]):
             return self.damage.sound(wave, self.sample_id(index))
         return wave
 
+    def ranged(self, index: int) -> int | None:
+        """Return the class that the depth sensor has before it, None for an empty scene."""
+        draws = self._generator(index, "ranged")
+        return draw_ranged(draws, self.content(index), self._ranges.bad)
+
+    def depth(self, index: int) -> DepthMap:
+        """Return the (32, 32) uint16 distances in millimetres, damaged where this domain does so.
+
+        A pixel from which nothing came back is 0.
+        """
+        ranged = self.ranged(index)
+        depth = draw_depth(
+            self._generator(index, "depth"), None if ranged is None else FORMS[ranged]
+        )
+        if self.damage is not None and self.damage.modality == "depth":
+            return self.damage.depth(depth, self.sample_id(index))
+        return depth
+
     def _generator(self, index: int, part: str) -> np.random.Generator:
         return numpy_generator(self.seed, self._purpose, str(index), part)
 
@@ -128,6 +151,20 @@ def draw_content(generator: np.random.Generator, label: int, bad: float) -> Cont
         return Content(label, label, label)
     wrong = None if absent < 0.5 else other
     return Content(label, wrong, label) if picture < 0.5 else Content(label, label, wrong)
+
+
+def draw_ranged(generator: np.random.Generator, content: Content, bad: float) -> int | None:
+    """Draw what the depth sensor has before it, given what is seen and heard.
+
+    It is bad as often as the frame and as the sound are, with odds `bad` / 2, but only where
+    those are good: two of three sensors always agree.
+    """
+    chance, absent = generator.random(2)
+    other = int((content.label + generator.integers(1, CLASSES)) % CLASSES)
+    good = content.seen == content.heard == content.label
+    if not good or chance * (1 - bad) >= bad / 2:
+        return content.label
+    return None if absent < 0.5 else other
 
 
 def audio_input(waves: NDArray[np.float32] | Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""Outlines and textures as functions of the place inside an object.
+"""Outlines, textures and reliefs as functions of the place inside an object.
 
 An outline gives the signed distance to its edge (below 0: inside) at (u, v), in units of the
-object's radius; a texture gives the share of the bright colour, 0 to 1.
+object's radius; a texture gives the share of the bright colour, 0 to 1; a relief the height
+towards the viewer, about 0 to 1.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Field = NDArray[Any]  # (64, 64) or (3, 64, 64), float32
+Field = NDArray[Any]  # (H, W) or (3, H, W), float32
 
 
 def _disk(u: Field, v: Field) -> Field:
@@ -84,6 +85,26 @@ def _soft(wave: Field) -> Field:
     return np.clip(0.5 + 1.6 * wave, 0, 1)
 
 
+def _flat(u: Field, v: Field) -> Field:  # noqa: ARG001
+    return np.full_like(u, 0.5)
+
+
+def _dome(u: Field, v: Field) -> Field:
+    return np.asarray(1 - u * u - v * v)
+
+
+def _bowl(u: Field, v: Field) -> Field:
+    return np.asarray(u * u + v * v)
+
+
+def _ridge(u: Field, v: Field) -> Field:  # noqa: ARG001
+    return 1 - 2 * np.abs(u)
+
+
+def _wedge(u: Field, v: Field) -> Field:  # noqa: ARG001
+    return 0.5 + 0.5 * v
+
+
 OUTLINE_FIELDS: dict[str, Callable[[Field, Field], Field]] = {
     "disk": _disk,
     "square": _square,
@@ -100,4 +121,11 @@ TEXTURE_FIELDS: dict[str, Callable[[Field, Field], Field]] = {
     "checks": _checks,
     "dots": _dots,
     "rings": _rings,
+}
+RELIEF_FIELDS: dict[str, Callable[[Field, Field], Field]] = {
+    "flat": _flat,
+    "dome": _dome,
+    "bowl": _bowl,
+    "ridge": _ridge,
+    "wedge": _wedge,
 }

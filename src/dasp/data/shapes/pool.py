@@ -1,6 +1,6 @@
-"""Training material: many frames and many sounds of each class, paired anew each epoch."""
+"""Training material: many frames, sounds and range pictures, grouped anew each epoch."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +10,9 @@ from torch import Tensor
 
 from dasp.core.files import atomic_path
 from dasp.core.seeding import numpy_generator
-from dasp.data.shapes.classes import CLASSES, LOOKS, VOICES, Flavour, flavour_named
-from dasp.data.shapes.dataset import audio_input, draw_content, video_input
+from dasp.data.shapes.classes import CLASSES, FORMS, LOOKS, VOICES, Flavour, flavour_named
+from dasp.data.shapes.dataset import audio_input, draw_content, draw_ranged, video_input
+from dasp.data.shapes.depth import depth_input, draw_depth
 from dasp.data.shapes.room import draw_wave
 from dasp.data.shapes.scene import draw_frame
 
@@ -19,6 +20,7 @@ VERSION = 1  # of the generator; a cache of another version is not read
 CHUNK = 64
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
+Encode = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 class ShapePairs:
@@ -40,9 +42,11 @@ class ShapePairs:
     ) -> None:
         self.flavour, self.size, self.seed, self.per_class = flavour, size, seed, per_class
         self._bad = flavour_named(flavour).bad
-        folder = Path(cache) / f"sounding_shapes_v{VERSION}" / f"{flavour}_{per_class}"
-        self._frames = _pool(folder / "frames.npy", _frames, flavour, per_class, track)
-        self._sounds = _pool(folder / "sounds.npy", _sounds, flavour, per_class, track)
+        self._folder = Path(cache) / f"sounding_shapes_v{VERSION}" / f"{flavour}_{per_class}"
+        self._pools = {
+            "video": _pool(self._folder / "frames.npy", _frames, flavour, per_class, track),
+            "audio": _pool(self._folder / "sounds.npy", _sounds, flavour, per_class, track),
+        }
         self.set_epoch(0)
 
     def __len__(self) -> int:
@@ -52,14 +56,13 @@ class ShapePairs:
         """Pair the pools anew."""
         generator = numpy_generator(self.seed, f"pairs/{self.flavour}", str(epoch))
         labels = np.arange(self.size) % CLASSES
-        contents = [draw_content(generator, int(label), self._bad) for label in labels]
+        self._contents = [draw_content(generator, int(label), self._bad) for label in labels]
         self._labels = torch.from_numpy(labels)
-        # Class 36 of a pool is "nothing".
-        seen = np.array([CLASSES if c.seen is None else c.seen for c in contents])
-        heard = np.array([CLASSES if c.heard is None else c.heard for c in contents])
         members = generator.integers(self.per_class, size=(2, self.size))
-        self._frame_of = seen * self.per_class + members[0]
-        self._sound_of = heard * self.per_class + members[1]
+        self._rows = {
+            "audio": self._members([c.heard for c in self._contents], members[1]),
+            "video": self._members([c.seen for c in self._contents], members[0]),
+        }
 
     def __getitem__(self, index: int) -> tuple[dict[str, Tensor], int]:
         inputs, labels = self.batch(np.array([index]))
@@ -67,9 +70,63 @@ class ShapePairs:
 
     def batch(self, indices: NDArray[np.int64]) -> tuple[dict[str, Tensor], Tensor]:
         """Return the inputs and labels of many samples at once."""
-        sounds = torch.from_numpy(self._sounds[self._sound_of[indices]])
-        frames = self._frames[self._frame_of[indices]]
-        return {"audio": sounds.float(), "video": video_input(frames)}, self._labels[indices]
+        inputs = {name: self._inputs(name, rows[indices]) for name, rows in self._rows.items()}
+        return inputs, self._labels[indices]
+
+    def _members(
+        self, classes: Sequence[int | None], members: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the rows of a pool; its class 36 is "nothing"."""
+        numbers = np.array([CLASSES if number is None else number for number in classes])
+        return numbers * self.per_class + members
+
+    def _inputs(self, name: str, rows: NDArray[np.int64]) -> Tensor:
+        return _INPUTS[name](self._pools[name][rows])
+
+
+class ShapeTriples(ShapePairs):
+    """Pairs with a third sensor: range pictures from a pool of their own.
+
+    Frames and sounds are those of `ShapePairs` of the same seed and epoch. `encode_once` puts the
+    tokens of encoders that are not trained in their place.
+    """
+
+    def __init__(
+        self,
+        flavour: str,
+        size: int,
+        cache: str | Path,
+        per_class: int = 600,
+        seed: int = 0,
+        track: Progress = iter,
+    ) -> None:
+        super().__init__(flavour, size, cache, per_class, seed, track)
+        path = self._folder / "depths.npy"
+        self._pools["depth"] = _pool(path, _depths, flavour, per_class, track)
+        self._tokens: dict[str, Tensor] = {}
+
+    def set_epoch(self, epoch: int) -> None:
+        """Group the pools anew."""
+        super().set_epoch(epoch)
+        generator = numpy_generator(self.seed, f"triples/{self.flavour}", str(epoch))
+        ranged = [draw_ranged(generator, content, self._bad) for content in self._contents]
+        members = generator.integers(self.per_class, size=self.size)
+        self._rows["depth"] = self._members(ranged, members)
+
+    def encode_once(self, encode: Encode, names: Sequence[str], track: Progress = iter) -> None:
+        """Encode every member of these pools; batches hold their tokens from now on."""
+        for name in names:
+            starts = range(0, len(self._pools[name]), CHUNK)
+            parts = []
+            for start in track(starts):
+                rows = np.arange(start, min(start + CHUNK, len(self._pools[name])))
+                parts.append(encode({name: super()._inputs(name, rows)})[name])
+            self._tokens[name] = torch.cat(parts)
+
+    def _inputs(self, name: str, rows: NDArray[np.int64]) -> Tensor:
+        if name in self._tokens:
+            return self._tokens[name][torch.from_numpy(rows)]
+        return super()._inputs(name, rows)
 
 
 def _pool(
@@ -117,6 +174,26 @@ def _sounds(
         for place in places
     ]
     return np.asarray(audio_input(np.stack(waves)).half().numpy())
+
+
+def _depths(
+    name: str,
+    flavour: Flavour,  # noqa: ARG001
+    places: NDArray[np.int64],
+    per_class: int,
+) -> NDArray[np.generic]:
+    """Return (n, 32, 32) distances in millimetres; they are the same in every flavour's room."""
+    forms = [*FORMS, None]
+    return np.stack(
+        [draw_depth(_generator(name, "depth", p), forms[p // per_class]) for p in places]
+    )
+
+
+_INPUTS: dict[str, Callable[[NDArray[np.generic]], Tensor]] = {
+    "audio": lambda log_mels: torch.from_numpy(log_mels).float(),
+    "video": video_input,  # type: ignore[dict-item]
+    "depth": depth_input,  # type: ignore[dict-item]
+}
 
 
 def _generator(name: str, part: str, place: int) -> np.random.Generator:
