@@ -42,6 +42,18 @@ def test_the_page_on_the_robust_variant(batches, toy):
             assert f"| `{option}` |" in text
 
 
+def test_the_page_on_the_diagnosis(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    names = {}
+    for block in python_blocks("docs/diagnosis.md"):
+        exec(block, names)
+    found = names["deviations"](
+        names["batch"], names["look"](names["train"].inputs), names["levels"]
+    )
+    assert found["profile"]["video"] > 10 > found["profile"]["audio"]
+    assert "flags-5-batch64-sounding_shapes_2" in capsys.readouterr().out
+
+
 def test_the_page_on_adding_a_method():
     names = {}
     for block in python_blocks("docs/add_a_method.md"):
