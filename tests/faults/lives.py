@@ -1,6 +1,6 @@
 """One run that is killed again and again and goes on each time; a program, run by test_kill.py.
 
-    python lives.py FOLDER SEED…
+    python lives.py FOLDER METHOD SEED…
 
 Every life is a process of its own, forked here so that torch is imported once. Most are killed
 from outside when they have said a random number of lines; some kill themselves at the worst
@@ -21,6 +21,10 @@ from dasp.streams.synthetic import CLEAN, SyntheticWorld
 
 BATCHES, EVERY = 130, 7
 GRACE = 8  # batches that a life may yet run while the kill is on its way
+METHODS = {
+    "tsa": {"lr": 1e-2, "rebalance": 0.5},  # it draws at random, too
+    "dasp": {"lr": 1e-2, "variant": "robust"},  # it remembers samples and good weights
+}
 SPOILT, MISSING, RESET = {5, 22, 41}, {9, 30}, 25  # what the stream has beside good batches
 
 
@@ -37,16 +41,18 @@ def stream():
 
 def live(folder, say):
     """Run the stream from where the checkpoint stands; say each prediction as one line."""
+    method = sys.argv[2]
     tta = dasp.adapt(
         Toy(embed_dim=8, num_classes=3, seed=1),
-        "tsa",  # it draws at random, too
-        lr=1e-2,
+        method,
+        **METHODS[method],
         seed=3,
-        rebalance=0.5,
         log=folder / "events.jsonl",
         checkpoint=folder / "state.safetensors",
         checkpoint_every=EVERY,
     )
+    if method == "dasp":
+        tta.fit([SyntheticWorld().draw(64, seed=1).inputs])
     done = tta.resume()
     for place, inputs in stream():
         if place < done:
@@ -161,7 +167,7 @@ def compare(killed, whole):
 
 
 def main():
-    folder, seeds = Path(sys.argv[1]), [int(seed) for seed in sys.argv[2:]]
+    folder, seeds = Path(sys.argv[1]), [int(seed) for seed in sys.argv[3:]]
     torch.set_num_threads(1)
     unbroken = {}
 

@@ -138,6 +138,18 @@ def test_ten_thousand_damaged_inputs_leave_dasp_as_the_good_ones_alone_do():
     assert counters["batches"] == sum(seen[name] for name in ("rejections", "errors", "given"))
 
 
+def test_what_the_robust_variant_remembers_holds_nothing_of_refused_inputs():
+    kinds = REJECTED | RAISED | HANDLED
+    pair = []
+    for _ in range(2):
+        model = Toy(embed_dim=8, num_classes=3, seed=1)
+        pair.append(dasp.adapt(model, "dasp", variant="robust", lr=1e-3))
+        pair[-1].fit([SyntheticWorld(NAMES).draw(64, seed=1).inputs])
+    rng = np.random.default_rng(2)
+    seen = run(*pair, rng, 600, kinds, weights(kinds, 0.05, 0.06), good_batches(9))
+    assert min(seen.values()) > 30
+
+
 @pytest.mark.parametrize("name", list(dasp.METHODS))
 def test_every_method_with_every_damage(name):
     kinds = REJECTED | RAISED | HANDLED

@@ -11,8 +11,9 @@ PROGRAM = Path(__file__).with_name("lives.py")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="lives are forked")
-def test_a_run_killed_again_and_again_gives_what_an_unbroken_one_does(tmp_path):
-    command = [sys.executable, str(PROGRAM), str(tmp_path), "0", "1"]
+@pytest.mark.parametrize("method", ["tsa", "dasp"])
+def test_a_run_killed_again_and_again_gives_what_an_unbroken_one_does(tmp_path, method):
+    command = [sys.executable, str(PROGRAM), str(tmp_path), method, "0", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert [line.split(",")[0] for line in run.stdout.splitlines()] == ["7 deaths"] * 2

@@ -25,6 +25,7 @@ class Recorder:
         self.counters = Counters(modalities)
         self.log = None if log is None else EventLog(log)
         self._about, self._begun, self._warned = about, False, False
+        self._fit: dict[str, Any] | None = None
         self._last: Outcome | None = None
         self._last_time = 0.0
 
@@ -105,9 +106,14 @@ class Recorder:
 
     def _write(self, event: dict[str, Any]) -> None:
         assert self.log is not None
+        if not self._begun and event["event"] == "fit":
+            self._fit = event  # whether a run starts or goes on shows in what comes next
+            return
         if not self._begun and event["event"] != "resume":
             modalities = self.counters.modalities
             self._append({"event": "start", **self._about, "modalities": modalities})
+            if self._fit is not None:
+                self._append(self._fit)
         self._begun = True
         self._append(event)
 
