@@ -1,15 +1,18 @@
-# `make run`, `make paper`, `make test`: each makes .venv first and needs only Python and make.
+# `make run`, `make paper`, `make robust`, `make test`: each makes .venv first and needs only Python and make.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run paper test lint clean
+.PHONY: run paper robust test lint clean
 
 run: .venv/run.stamp
 	$(BIN)/dasp bench quick --results out/quick
 
 paper: .venv/run.stamp
 	$(BIN)/dasp bench paper --results results/paper
+
+robust: .venv/run.stamp
+	$(BIN)/dasp bench robust --results results/robust
 
 test: .venv/dev.stamp
 	$(BIN)/pytest

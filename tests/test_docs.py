@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+import dasp
+from dasp.methods.dasp_variants import VARIANTS
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -26,6 +29,17 @@ def test_the_page_on_operation(tmp_path, monkeypatch):
     assert names["tta"].counters["missing"]["audio"] == 1
     assert names["tta"].counters["saves"] == 2
     assert "dasp_batches_total 10" in Path("dasp.prom").read_text()
+
+
+def test_the_page_on_the_robust_variant(batches, toy):
+    names = {"dasp": dasp, "model": toy, "clean_batches": batches * 4}
+    for block in python_blocks("docs/robust.md"):
+        exec(block, names)
+    assert names["tta"].method.diagnoser.fitted
+    text = (ROOT / "docs/robust.md").read_text()
+    for option, value in VARIANTS["robust"].items():
+        if value != VARIANTS["released"][option]:
+            assert f"| `{option}` |" in text
 
 
 def test_the_page_on_adding_a_method():
