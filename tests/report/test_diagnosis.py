@@ -140,7 +140,7 @@ def test_an_order_that_depends_on_the_size_is_not_compared(make, tmp_path, save_
 
 def test_models_and_severities_are_not_mixed(make, tmp_path, save_results, save_plan):
     results = [sized(make, 64, "a", "a", model=name) for name in "ab"]
-    results += [sized(make, 64, "v", "v", severity=3)]
+    results += [sized(make, 64, "v", "v", model="b", severity=3)]
     results += [sized(make, 32, *"aavv", model="b"), sized(make, 32, *"aaaa", model="c")]
     (row,) = sizes_table(section_of(results, tmp_path, save_results, save_plan)).rows
     assert row[2].quantities[1].value == 50

@@ -107,7 +107,7 @@ def test_plans_judged_together_are_judged_in_the_contents(tmp_path, make, save_r
     save_results(results, tmp_path)
     names = [f"{result['key']}.json" for result in results]
     for place, name in enumerate(("one", "two")):
-        save_plan(tmp_path, name, names, place=place, show=["robustness"])
+        save_plan(tmp_path, name, names, place=place, show=["robustness", "together"])
     shown = [show(section) for section in sections_of(read_folder(tmp_path))]
     _, text = read(write_report(shown, tmp_path / "r.html"))
     together = text[text.index('href="#plan-together"') : text.index("</nav>")]

@@ -217,8 +217,12 @@ def test_a_run_that_was_stopped_is_judged_by_what_is_there(
 
 def test_plans_are_judged_together(make_right, plain, tmp_path, save_results, save_plan):
     more = grid(make_right, {"source": {"long": (80,)}, "dasp": {"long": (70,)}})
-    section_of(more, tmp_path, save_results, save_plan, place=2)
-    section_of(plain, tmp_path, save_results, save_plan, place=1)
+    both, only = ("robustness", "together"), ("robustness",)
+    section_of(more, tmp_path, save_results, save_plan, both, place=2)
+    assert len(sections_of(read_folder(tmp_path))) == 1
+    section_of(plain, tmp_path, save_results, save_plan, only, place=1)
+    assert len(sections_of(read_folder(tmp_path))) == 2
+    section_of(plain, tmp_path, save_results, save_plan, both, place=1)
     *single, whole = [show(section) for section in sections_of(read_folder(tmp_path))]
     assert len(single) == 2
     assert [part.title for part in whole.parts] == ["Robustness"]

@@ -150,8 +150,8 @@ def without_noise_floor(squared: float, rows: int) -> float:
     Independent dimensions have r² = 1/(B − 1) on average; r² − (1 − r²)/(B − 2) is 0 for them at
     any B, and may fall below. It says nothing, 0, of fewer than three rows.
 
-    >>> round(without_noise_floor(1 / 63, 64), 9), without_noise_floor(1.0, 8)
-    (0.0, 1.0)
+    >>> abs(without_noise_floor(1 / 63, 64)) < 1e-9, without_noise_floor(1.0, 8)
+    (True, 1.0)
     """
     return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
 

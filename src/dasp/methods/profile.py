@@ -2,8 +2,8 @@
 
 Statistics of whole batches (means, spreads, redundancies) move with the classes that happen to be
 in a batch. These two belong to a sample: how long its embedding is, and how unsure the model is
-of it. Their averages depend little on which classes come, and a few dozen clean samples are
-enough to know them.
+of it. Their averages depend less on which classes come (docs/diagnosis.md says how much), and a few
+dozen clean samples are enough to know them.
 """
 
 import torch

@@ -14,7 +14,7 @@ from dasp.report.groups import SOURCE, Group, mean_std
 from dasp.report.indicator_tables import TITLES, naming_share
 from dasp.report.indicators import Indicators, usual
 from dasp.report.robustness_verdicts import robustness_verdicts
-from dasp.report.sections import TOGETHER, Section
+from dasp.report.sections import JUDGED, Section
 from dasp.report.stretches import stretches_verdicts
 from dasp.report.tables import accuracies, paired_gains, pretty
 
@@ -33,7 +33,7 @@ def finding(section: Section) -> str:
     """
     if not section.groups:
         return _naming(section.indicators) + _flagging(section.flags) + _cost(section.efficiencies)
-    lines = [] if section.plan.kind == TOGETHER else [_best(section)]
+    lines = [] if section.plan.kind == JUDGED else [_best(section)]
     for name, judge in VERDICTS.items():
         lines += judge(section) if name in section.asked else []
     return "\n".join(line for line in lines if line)

@@ -59,12 +59,15 @@ def floor_table(streams: Sequence[Stream]) -> Table:
                 Cell(quantities=(Quantity(back, digits=0),)),
             )
         )
+    over = (
+        f": average over {several(len(voting(streams)))} with the same weight each (clean data "
+        "have no vote; –: not run on all), and floor, the worst of all "
+        f"{several(len(streams))}"
+    ) * (len(streams) > 1)
     return Table(
         "floors",
-        f"Gain over Source in points: average over {several(len(voting(streams)))} with the same "
-        "weight each (clean data have no vote; –: not run on all), and floor, the worst of all "
-        f"{several(len(streams))}. {MARK} Rolled back: how often, in all runs, a method went "
-        "back to earlier weights.",
+        f"Gain over Source in points{over}. {MARK} Rolled back: how often, in all runs, a method "
+        "went back to earlier weights.",
         (
             Column("method"),
             Column("average", ("gain",)),

@@ -12,7 +12,7 @@ from dasp.report.indicators import Indicators
 from dasp.report.parts import slug
 from dasp.report.runs import Run
 
-STREAMS, TOGETHER = "streams", "robustness"
+STREAMS, JUDGED, TOGETHER = "streams", "robustness", "together"
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ def sections_of(folder: Folder) -> list[Section]:
 
 
 def _together(folder: Folder) -> list[PlanRecord]:
-    """Return a plan of all that several plans judge for robustness, to be judged as a whole."""
+    """Return a plan of the streams of all plans that ask to be judged as a whole."""
     plans = [plan for plan in folder.plans if TOGETHER in plan.show]
     if len(plans) < 2:
         return []
     files = dict.fromkeys(name for plan in plans for name in plan.files)
     about = f"All streams of these plans at once: {', '.join(plan.title for plan in plans)}."
-    return [PlanRecord("together", "All streams together", about, TOGETHER, (), "", list(files))]
+    return [PlanRecord("together", "All streams together", about, JUDGED, (), "", list(files))]
 
 
 def _leftover(folder: Folder) -> list[PlanRecord]:

@@ -52,6 +52,7 @@ SHOWN: dict[str, tuple[Show, ...]] = {
     "sensitivity": (by_group(sensitivity),),
     "batch_size": (batch_size,),
     "robustness": (robustness,),
+    "together": (),  # a section of its own, of all plans that ask for it
     "stretches": (stretches,),
     "diagnosis": (diagnosis,),
     "indicators": (indicators,),
