@@ -34,8 +34,8 @@ class Told(Dasp):
 
     flagged: frozenset[str] = frozenset()
 
-    def _diagnose(self, batch):
-        alone, diagnosis = super()._diagnose(batch)
+    def _diagnose(self, batch, remember):
+        alone, diagnosis = super()._diagnose(batch, remember)
         return alone, dataclasses.replace(diagnosis, biased=self.flagged)
 
 
