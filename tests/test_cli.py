@@ -94,6 +94,8 @@ def test_an_interruption_promises_only_what_is_so(capsys, monkeypatch, words, sa
 def test_an_interruption_while_the_rooms_load_or_after_the_end_is_quiet(tmp_path):
     program = (
         "import os, signal, sys, dasp.cli\n"
+        # A run in the background inherits that Ctrl-C is ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def interrupt(*_):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    return {}\n"
