@@ -189,7 +189,7 @@ def test_what_fit_learnt_survives_reset_and_saving(batches, tmp_path):
         ([{name: torch.zeros(1, 4, 12) for name in ("audio", "video")}], "got 1 source samples"),
         ([{name: torch.full((3, 4, 12), torch.nan) for name in ("audio", "video")}], "NaN or Inf"),
         ([{"audio": torch.zeros(3, 4, 12)}], "lack video"),
-        ({"audio": torch.zeros(3, 4, 12)}, "put a single one in a list"),
+        ({"audio": torch.zeros(3, 4, 12)}, "put one batch into a list"),
     ],
 )
 def test_unusable_source_data_are_refused_and_change_nothing(source, message):

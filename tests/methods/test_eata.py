@@ -128,6 +128,6 @@ def test_fit_without_data_is_refused_and_changes_nothing():
     tta = dasp.adapt(Toy(seed=1), "eata")
     with pytest.raises(InputError, match="no source batch"):
         tta.fit([])
-    with pytest.raises(InputError, match="put a single one in a list"):
+    with pytest.raises(InputError, match="put one batch into a list"):
         tta.fit({"audio": torch.zeros(1)})
     assert tta.method.fisher.numel() == 0

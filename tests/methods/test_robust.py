@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dasp
-from dasp.core.errors import ContractError, OptionError
+from dasp.core.errors import ContractError, InputError, OptionError
 from dasp.core.types import Fused
 from dasp.methods.dasp_loss import diversity, label_mix
 from dasp.methods.dasp_variants import VARIANTS
@@ -57,6 +57,29 @@ def test_fit_without_samples_says_so_and_changes_nothing(clean):
     with pytest.raises(ContractError, match="no clean samples of audio, video"):
         tta.fit([])
     assert not tta.method.diagnoser.fitted
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (lambda b: b, "put one batch into a list"),
+        (lambda b: None, "not NoneType"),
+        (lambda b: [(b, torch.zeros(64))], "not tuple: leave the labels out"),
+        (lambda b: [{"audio": b["audio"]}], "lack video"),
+        (lambda b: [b | {"sound": b["audio"]}], "unknown modality 'sound'"),
+        (lambda b: [b | {"audio": b["audio"] * torch.nan}], "must be finite: NaN or Inf in audio"),
+        (lambda b: [{n: v[:1].expand(64, -1, -1) for n, v in b.items()}], "'audio' are alike"),
+        (lambda b: [{n: v[:3] for n, v in b.items()}], "3 clean samples are too few"),
+    ],
+)
+def test_clean_samples_that_would_spoil_the_diagnosis_are_refused(source, said, clean, batches):
+    tta = robust()
+    tta.fit(clean)
+    before = [tta(batch).diagnosis for batch in batches]
+    tta.reset()
+    with pytest.raises(InputError, match=said):
+        tta.fit(source(dict(clean[0])))
+    assert [tta(batch).diagnosis for batch in batches] == before
 
 
 def test_the_label_mix_is_that_of_unbiased_modalities_or_of_all():

@@ -69,3 +69,12 @@ def test_shipped_models_are_independent():
 def test_an_unknown_model_is_refused_with_the_nearest_name():
     with pytest.raises(OptionError, match="did you mean 'sounding_shapes"):
         pretrained_path("sounding_shape_0")
+
+
+@pytest.mark.parametrize("name", ["sounding_shapes_0", "sounding_shapes_depth_0"])
+def test_a_shipped_model_is_loaded_by_its_name_alone(name):
+    import dasp
+
+    model = dasp.load_model(name)
+    assert not model.training
+    assert ("depth" in model.modalities) == ("depth" in name)

@@ -16,6 +16,7 @@ from dasp.core.progress import bars
 from dasp.data.dataset import ClipDataset
 from dasp.data.sets import open_manifest
 from dasp.data.shapes import CLASSES, FRAMES, ShapePairs, SoundingShapes
+from dasp.methods.base import whole
 from dasp.models import CavMae, save_weights
 
 DEFAULT_CACHE = Path.home() / ".cache" / "dasp"
@@ -73,6 +74,7 @@ def train(
     """
     if output.suffix != ".safetensors":
         raise OptionError(f"the output is a .safetensors file, not {output}.")
+    whole(epochs=epochs)
     torch.set_num_threads(threads)
     console = Console()
     settings = Settings(lr=lr, weight_decay=weight_decay, batch=batch, seed=seed)

@@ -15,6 +15,7 @@ from dasp.core.errors import OptionError
 from dasp.core.progress import bars
 from dasp.core.types import Fused, Inputs, Tokens
 from dasp.data.shapes import SENSORS, ShapeTriples, SoundingShapes
+from dasp.methods.base import whole
 from dasp.models import CavMae, CavMaeDepth, save_weights
 
 FLAVOUR = "balanced"
@@ -56,6 +57,7 @@ def train_depth(
     """
     if output.suffix != ".safetensors":
         raise OptionError(f"the output is a .safetensors file, not {output}.")
+    whole(epochs=epochs)
     torch.set_num_threads(threads)
     model = with_depth(find_model(base), seed)
     known = AfterEncoders(model)

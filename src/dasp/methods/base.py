@@ -109,7 +109,9 @@ class Method(nn.Module, ABC):
     def fit(self, source: Iterable[Inputs]) -> None:
         """Learn from clean source batches, for methods that need some."""
         del source
-        raise ContractError(f"{type(self).__name__} takes nothing from source data.")
+        raise ContractError(
+            f"{type(self).__name__} takes nothing from source data as it is set: leave fit out."
+        )
 
     def roll_back(self) -> None:
         """Put the last good weights in place, for methods whose steps may ask for it."""

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from dasp.core.errors import InputError
 from dasp.core.types import Diagnosis, Fused
 from dasp.methods.profile import CleanProfile, profile
 from dasp.methods.redundancy import DimensionFilter, Score, diagnose, redundancy
@@ -58,6 +59,9 @@ class Diagnoser(nn.Module):
     def fit(self, clean: Mapping[str, Fused]) -> None:
         """Learn what each modality alone looks like on clean samples."""
         for name, alone in clean.items():
+            spread = float((alone.embedding - alone.embedding.mean(dim=0)).abs().max())
+            if spread < 1e-6 * float(alone.embedding.abs().max()):
+                raise InputError(f"all clean samples of '{name}' are alike: give real ones.")
             self._profile_of(name).fit(profile(alone))
         scores = [
             self._redundancy(

@@ -1,9 +1,11 @@
 """What is looked at before a batch is run: whether it can be, and which of its samples."""
 
+from collections.abc import Iterable, Iterator, Mapping
+
 from torch import Tensor
 
 from dasp.core.contract import check_batch, check_placement
-from dasp.core.errors import ContractError
+from dasp.core.errors import ContractError, InputError
 from dasp.core.types import Inputs, Outcome
 from dasp.methods.base import Method
 from dasp.methods.engine import Engine
@@ -21,6 +23,27 @@ def checked(batch: Inputs, method: Method, kind: str) -> dict[str, Tensor]:
     check_placement(batch, method._model)
     # A tensor made in inference mode cannot take part in learning; its copy can.
     return {name: v.clone() if v.is_inference() else v for name, v in batch.items()}
+
+
+def clean_batches(source: Iterable[Inputs], method: Method) -> Iterator[Inputs]:
+    """Give the batches of clean samples one by one; refuse what could spoil all that follows."""
+    if isinstance(source, Mapping) or not isinstance(source, Iterable):
+        raise InputError(
+            f"fit() takes batches such as [{{name: tensor}}, …], not {type(source).__name__}: "
+            "put one batch into a list."
+        )
+    for batch in source:
+        if not isinstance(batch, Mapping):
+            raise InputError(
+                f"a batch of fit() is a dict of tensors by modality, not {type(batch).__name__}: "
+                "leave the labels out."
+            )
+        check_batch(batch, method.model)
+        check_placement(batch, method._model)
+        finite = finite_rows(batch)
+        if not finite.all():
+            raise InputError(f"clean samples must be finite: {spoilt(batch, finite)}.")
+        yield batch
 
 
 def run(engine: Engine, batch: Inputs, kind: str, frozen: bool) -> Outcome:

@@ -143,7 +143,7 @@ class Adaptation:
             _OWNERS.check(self)
             self.memory.restore(self.source)
             try:
-                self.method.fit(source)
+                self.method.fit(intake.clean_batches(source, self.method))
             except BaseException:
                 self.memory.restore(self.source)
                 raise

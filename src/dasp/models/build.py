@@ -11,6 +11,7 @@ from dasp.core.errors import OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.models.cav_mae import CavMae
 from dasp.models.cav_mae_depth import CavMaeDepth
+from dasp.models.pretrained import pretrained_names, pretrained_path
 from dasp.models.toy import Toy
 from dasp.models.weights import infer_cav_mae_config, load_weights, model_class, read_weights
 
@@ -25,9 +26,13 @@ def load_model(
 ) -> nn.Module:
     """Build a model and load its weights: `load_model("cav_mae", weights="vgg_65.5.pth")`.
 
+    The name alone of a trained model that comes with the package does, too: "sounding_shapes_0".
+
     Sizes not given are read from the checkpoint: from the sizes stored by `save_weights`, or
     from the shapes of its tensors. The model comes back in evaluation mode.
     """
+    if name in pretrained_names() and weights is None and not sizes:
+        return load_trained(pretrained_path(name))
     build = MODELS[name]
     known = _sizes(build)
     for size in sizes:
