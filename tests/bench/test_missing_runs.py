@@ -9,8 +9,6 @@ from dasp.bench.results import read_result
 from dasp.bench.runner import run_plan
 from dasp.methods import METHODS
 
-pytest.importorskip("dasp.methods.missing")
-
 
 @pytest.mark.parametrize("modality", ["audio", "video"])
 def test_every_method_goes_on_without_a_modality(plan, place, modality):
