@@ -115,9 +115,11 @@ def test_the_marginal_nears_the_target_with_strength_and_length(seed, classes):
 
     distances = [distance(strength) for strength in (0.0, 0.3, 0.8, 1.0)]
     assert all(far + 1e-6 >= near for far, near in pairwise(distances))
-    gap = (marginal(rebalance(logits, logits[:0], 1.0, target)) - target).abs().sum()
-    # What is left is about |b|·C/n of each share: at most a tenth of the lean drawn here.
-    assert gap < max(0.1 * float((marginal(logits) - target).abs().sum()), 0.01)
+    # At full strength each share misses its target by what its own equation leaves: exp(−b·C/n).
+    result = rebalance(logits, logits[:0], 1.0, target)
+    smooth = (400 * marginal(result) + classes * target) / (400 + classes)
+    left = target * (-(result - logits)[0] * classes / 400).exp()
+    torch.testing.assert_close(smooth, left / left.sum(), rtol=5 * TOLERANCE, atol=0)
 
 
 def test_a_lean_of_the_model_is_found_and_taken_back():
