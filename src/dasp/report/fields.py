@@ -1,7 +1,8 @@
 """Read the fields of a parsed file, and say what is wrong with them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from dasp.core.errors import InputError
 
@@ -23,3 +24,18 @@ def reading(remedy: str) -> Iterator[None]:
         raise InputError(f"the field {error} is missing; {remedy}.") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"its fields are not of the right kind ({error}); {remedy}.") from None
+
+
+def view_fields(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what every file about one model in all domains of a severity says of itself."""
+    cell = content["cell"]
+    return {
+        "key": str(content["key"]),
+        "data": dict(cell["data"]),
+        "model": {"name": cell["model"]["name"], **cell["model"]},
+        "severity": int(cell["severity"]),
+        "batch_size": int(cell["batch_size"]),
+        "seed": int(cell["seed"]),
+        "corruptions": tuple(cell["corruptions"]),
+        "modalities": tuple(content["result"]["modalities"]),
+    }

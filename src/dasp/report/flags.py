@@ -8,7 +8,7 @@ from typing import Any
 
 from dasp.bench.flags import FORMAT
 from dasp.core.errors import InputError
-from dasp.report.fields import reading
+from dasp.report.fields import reading, view_fields
 
 QUIET = 98.0
 """Per cent of batches that must stay without a false alarm, for a threshold to be of use."""
@@ -64,15 +64,8 @@ def flags_of(content: Mapping[str, Any]) -> Flags:
     with reading("measure it again"):
         cell, result = content["cell"], content["result"]
         found = Flags(
-            key=str(content["key"]),
-            data=dict(cell["data"]),
-            model={"name": cell["model"]["name"], **cell["model"]},
-            severity=int(cell["severity"]),
-            batch_size=int(cell["batch_size"]),
-            seed=int(cell["seed"]),
-            corruptions=tuple(cell["corruptions"]),
+            **view_fields(content),
             source=dict(cell["source"]),
-            modalities=tuple(result["modalities"]),
             indicators=tuple(map(str, result["indicators"])),
             thresholds=tuple(map(float, result["thresholds"])),
             orders={str(name): _order(order) for name, order in result["orders"].items()},

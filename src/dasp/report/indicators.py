@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from dasp.bench.indicator_measure import INDICATORS
 from dasp.bench.indicators import FORMAT
 from dasp.core.errors import InputError
-from dasp.report.fields import reading
+from dasp.report.fields import reading, view_fields
 from dasp.report.runs import CLEAN
 
 SCORES = ("released", "paper")
@@ -91,16 +91,9 @@ def indicators_of(content: Mapping[str, Any]) -> Indicators:
     if not isinstance(content, Mapping) or content.get("format") != FORMAT:
         raise InputError(f"it is not a file of format {FORMAT}.")
     with reading("measure it again"):
-        cell, result = content["cell"], content["result"]
+        result = content["result"]
         found = Indicators(
-            key=str(content["key"]),
-            data=dict(cell["data"]),
-            model={"name": cell["model"]["name"], **cell["model"]},
-            severity=int(cell["severity"]),
-            batch_size=int(cell["batch_size"]),
-            seed=int(cell["seed"]),
-            corruptions=tuple(cell["corruptions"]),
-            modalities=tuple(result["modalities"]),
+            **view_fields(content),
             noise_floor={name: float(result["noise_floor"][name]["mean"]) for name in SCORES},
             domains=tuple(_domain(domain) for domain in result["domains"]),
         )
