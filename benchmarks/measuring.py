@@ -30,7 +30,7 @@ Figures = Mapping[str, Any]
 
 
 class Seconds(NamedTuple):
-    """How long one call took: on the clock, and of processor time, which others' load disturbs less."""
+    """How long a call took: on the clock, and of processor time, which others disturb less."""
 
     clock: float
     processor: float
