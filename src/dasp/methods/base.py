@@ -24,6 +24,7 @@ from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
 from dasp.core.types import Fused, Inputs, Prediction, Step, Tokens
+from dasp.methods.group import ALONE, Group
 
 Predict = Literal["before", "after"]
 
@@ -66,8 +67,16 @@ class Method(nn.Module, ABC):
     and teaches nothing, as `dasp.methods.missing` says. Nothing to say for a method of exactly
     two modalities or one that `needs` the fusion's attention: they never learn from a part."""
 
+    sharded: ClassVar[bool] = False
+    """True: `step` learns from samples only through logits that `fuse` gave, and from those by a
+    loss that the loop descends. Then a stream may be shared among ranks (`dasp.methods.sharding`),
+    and what `fuse` returns are the logits of all ranks' samples."""
+
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
+
+    group: Group = ALONE
+    """Those who share the stream; `dasp.adapt` sets it."""
 
     def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
         super().__init__()
@@ -133,13 +142,15 @@ class Method(nn.Module, ABC):
         """Run the fusion on any subset of the modalities, checked against the contract.
 
         What comes out of a pass in bfloat16 or float16 is raised to float32 here, once, so that
-        losses and scores need not think of it.
+        losses and scores need not think of it. Where ranks share the stream, the logits are those
+        of all their samples (B, C); embedding and attention are those of this rank's own.
         """
         fused = fuse_checked(self.model, tokens, attention, own_norm)
         maps = fused.attention
         if maps is not None:
             maps = replace(maps, weights=_raised(maps.weights))
-        return Fused(_raised(fused.embedding), _raised(fused.logits), maps)
+        logits = self.group.gather(_raised(fused.logits))
+        return Fused(_raised(fused.embedding), logits, maps)
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of every LayerNorm of the model."""

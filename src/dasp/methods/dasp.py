@@ -70,6 +70,8 @@ class Dasp(Method):
     weight above 0. In a batch without update: the scores and one joint, no gradient.
     """
 
+    sharded = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -193,7 +195,7 @@ class Dasp(Method):
     def _diagnose(self, batch: Tokens, remember: bool) -> tuple[dict[str, Fused], Diagnosis]:
         alone = {name: self.fuse({name: tokens}) for name, tokens in batch.items()}
         with torch.autocast(next(iter(batch.values())).device.type, enabled=False):
-            return alone, self.diagnoser(alone, self.delta, remember)
+            return alone, self.diagnoser(alone, self.delta, remember, self.group)
 
     def _roles(self, diagnosis: Diagnosis) -> dict[str, Role]:
         """Say what each modality's adapters do in this batch: all "source", or none."""
