@@ -24,7 +24,7 @@ from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
 from dasp.core.types import Fused, Inputs, Prediction, Step, Tokens
-from dasp.methods.group import ALONE, Group
+from dasp.methods.group import ALONE, Group, with_stand_in
 
 Predict = Literal["before", "after"]
 
@@ -136,7 +136,8 @@ class Method(nn.Module, ABC):
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
         """Run the encoders, checked against the contract."""
-        return encode_checked(self.model, inputs)
+        encoded = encode_checked(self.model, with_stand_in(inputs))
+        return {name: tokens[: len(inputs[name])] for name, tokens in encoded.items()}
 
     def fuse(self, tokens: Tokens, attention: bool = False, own_norm: bool = False) -> Fused:
         """Run the fusion on any subset of the modalities, checked against the contract.
@@ -145,12 +146,13 @@ class Method(nn.Module, ABC):
         losses and scores need not think of it. Where ranks share the stream, the logits are those
         of all their samples (B, C); embedding and attention are those of this rank's own.
         """
-        fused = fuse_checked(self.model, tokens, attention, own_norm)
+        fused = fuse_checked(self.model, with_stand_in(tokens), attention, own_norm)
+        rows = slice(len(next(iter(tokens.values()))))
         maps = fused.attention
         if maps is not None:
             maps = replace(maps, weights=_raised(maps.weights))
-        logits = self.group.gather(_raised(fused.logits))
-        return Fused(_raised(fused.embedding), logits, maps)
+        logits = self.group.gather(_raised(fused.logits[rows]))
+        return Fused(_raised(fused.embedding[rows]), logits, maps)
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of every LayerNorm of the model."""

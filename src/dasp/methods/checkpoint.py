@@ -19,7 +19,8 @@ class Checkpoint:
         self.path, self.every, self.writes = Path(path), every, writes
         if self.path.is_dir():
             raise OptionError(f"checkpoint={str(path)!r} is a folder: give the path of a file.")
-        remove_parts(self.path)
+        if writes:
+            remove_parts(self.path)
         self._written_at = 0
 
     def start_from(self, batches: int) -> int:

@@ -108,7 +108,8 @@ class Diagnoser(nn.Module):
         scores = {}
         for name, fused in alone.items():
             whole = Fused(group.gather(fused.embedding), fused.logits)
-            own, rows = self._profile_of(name), profile(whole)
+            own = self._profile_of(name)
+            rows = profile(whole).to(own.mean)
             rows = self._with_recent(name, rows, remember, own)
             scores[name] = float(own.distance(rows))
         excess = {name: score - self.rules.limit for name, score in scores.items()}

@@ -23,8 +23,8 @@ def predicted_rows(logits: Tensor) -> Tensor:
 def spoilt(batch: Inputs, finite: Tensor, everywhere: Tensor | None = None) -> str:
     """Say which samples of which modalities hold NaN or Inf; see `overflown`."""
     names = [name for name, value in batch.items() if not torch.isfinite(value).all()]
-    where = f" in {' and '.join(names)}" if names else ""
-    return f"NaN or Inf{where}, {_counted(finite, everywhere)}"
+    where = f"in {' and '.join(names)}, " if names else ""
+    return f"NaN or Inf {where}{_counted(finite, everywhere)}"
 
 
 def overflown(predicted: Tensor, everywhere: Tensor | None = None) -> str:
@@ -37,7 +37,7 @@ def overflown(predicted: Tensor, everywhere: Tensor | None = None) -> str:
 
 def _counted(good: Tensor, everywhere: Tensor | None) -> str:
     if everywhere is not None and good.all():
-        return f"on another rank, {_counted(everywhere, None)} of all ranks'"
+        return f"on another rank, {int((~everywhere).sum())} of all {len(everywhere)} samples"
     rows = (~good).nonzero().flatten().tolist()
     shown = ", ".join(map(str, rows[:8])) + (", …" if len(rows) > 8 else "")
     return f"{len(rows)} of {len(good)} samples: {shown}"

@@ -6,8 +6,10 @@ make it so, and no method has to know of them:
 - `Method.fuse` runs the model on this rank's samples and returns the logits of all ranks' samples,
   in the order of the ranks. So losses, filters, averages and guards see the joined batch, and each
   rank computes the same numbers from the same bytes.
-- A loss of all samples, taken on each rank, has gradients there for the rank's own samples alone;
-  their sum over the ranks is the gradient of the joined batch, whatever the loss.
+- A loss of all samples, taken on each rank, has gradients there through the rank's own samples
+  alone; the sum over the ranks is the gradient of the joined batch, whatever the loss. It is taken
+  as the mean of gradients that `gather` has multiplied by the number of ranks, so that a term that
+  holds no samples (a penalty on the weights), which every rank has in full, counts once.
 - What a call decides (to refuse a batch, to go back) is decided from the same numbers, and an
   error on one rank is told to the others at the next exchange, so that none waits for it.
 """
@@ -16,10 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from dasp.core.errors import RankError
-from dasp.core.types import Inputs
+from dasp.core.types import Inputs, Tokens
 
 
 class PeerError(RankError):
@@ -42,7 +45,7 @@ class Group(Protocol):
         """Wait until all ranks have come so far: from here on none fails."""
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Return all ranks' rows (b, …) → (B, …); gradients flow to this rank's own."""
+        """Return all ranks' rows (b, …) → (B, …), differentiable where `average` follows."""
 
     def own(self, rows: Tensor) -> Tensor:
         """Return this rank's part of rows (B, …) of all samples of the call → (b, …)."""
@@ -52,6 +55,9 @@ class Group(Protocol):
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Make each tensor the sum of all ranks'; one message for all of them."""
+
+    def average(self, gradients: Sequence[Tensor]) -> None:
+        """Make each gradient the mean of all ranks'; one message for all of them."""
 
     def share(self, tensors: Iterable[Tensor]) -> None:
         """Make each tensor that of the first rank."""
@@ -90,6 +96,9 @@ class Alone:
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Do nothing."""
 
+    def average(self, gradients: Sequence[Tensor]) -> None:
+        """Do nothing."""
+
     def share(self, tensors: Iterable[Tensor]) -> None:
         """Do nothing."""
 
@@ -105,6 +114,17 @@ class HasGroup(Protocol):
     """Anything that shares a stream."""
 
     group: Group
+
+
+def with_stand_in(batch: Tokens) -> dict[str, Tensor]:
+    """Give a rank without samples one of zeros (0, …) → (1, …): few models run on nothing.
+
+    What it leads to is cut off again, so that its gradients are there, and zero.
+    """
+    return {
+        name: value if len(value) else torch.cat([value, value.new_zeros(1, *value.shape[1:])])
+        for name, value in batch.items()
+    }
 
 
 @contextmanager

@@ -82,7 +82,7 @@ class Ranks:
             self._open = False
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Return all ranks' rows (b, …) → (B, …); gradients flow to this rank's own."""
+        """Return all ranks' rows (b, …) → (B, …), differentiable where `average` follows."""
         found = self._exchange("rows", len(rows), rows.shape[1:].numel())
         self._same("the width of their rows", [wide for _, wide in found])
         counts = [count for count, _ in found]
@@ -92,7 +92,9 @@ class Ranks:
         parts = [torch.empty_like(sent) for _ in counts]
         self._send(dist.all_gather, parts, sent)
         whole = [part[:count].to(rows) for part, count in zip(parts, counts, strict=True)]
-        whole[self.rank] = rows
+        whole[self.rank] = own = rows.view_as(rows)
+        if own.requires_grad:
+            own.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
         return torch.cat(whole)
 
     def own(self, rows: Tensor) -> Tensor:
@@ -116,6 +118,13 @@ class Ranks:
         parts = torch.split(flat, [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
+
+    def average(self, gradients: Sequence[Tensor]) -> None:
+        """Make each gradient the mean of all ranks'; one message for all of them."""
+        if gradients:
+            self.add_up(gradients)
+        for gradient in gradients:
+            gradient.div_(self.size)
 
     def share(self, tensors: Iterable[Tensor]) -> None:
         """Make each tensor that of the first rank."""

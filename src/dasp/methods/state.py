@@ -54,7 +54,7 @@ class Memory:
             for parameter, gradient in zip(self.weights.values(), step.gradients, strict=True):
                 parameter.grad = gradient
         gradients = [p.grad for p in self.weights.values() if p.grad is not None]
-        self.method.group.add_up(gradients)
+        self.method.group.average(gradients)
         # The sum of squares, not each value: Adam squares them, and an overflow would stay.
         if not all(torch.isfinite(g.square().sum()) for g in gradients):
             return "a gradient is not finite"
