@@ -50,11 +50,13 @@ def main() -> None:
         return
     total = sum(right for right, _, _ in found)
     print(f"{size} rank(s): {total} of {len(data)} right; diagnoses {biased}")
+    if not shared:
+        return
     print("all ranks agree on them:", all(other == biased for _, other, _ in found))
     print("all ranks have the same weights:", len({weights for _, _, weights in found}) == 1)
     alone, single, expected = run(data, 0, 1)
-    weights = zip(tta.trained(), single.trained(), strict=True)
-    apart = max(float((a - b).abs().max()) for a, b in weights)
+    ours, its = tta.state()["tensors"], single.state()["tensors"]
+    apart = max(float((ours[k] - its[k]).abs().max()) for k in its if k.startswith("weight/"))
     print(f"one process: {alone} of {len(data)} right; diagnoses {expected}")
     print(f"largest difference of a weight: {apart:.1e}")
 

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 
 import dasp
-from dasp.methods import Tent
-from dasp.models import Toy
+from dasp.methods import Tent, dasp_passes
+from dasp.models import CavMae, Toy
 from dasp.streams.synthetic import CLEAN, SyntheticWorld
 
 FOLDER = Path(sys.argv[1])
@@ -34,7 +34,9 @@ SETTINGS = {
     "large batches, paper": ("dasp", {"variant": "paper", "dimension_filter": "joint"}),
     "large batches, corrected": ("dasp", {"score": "corrected", "delta": 1e-6}),
     "same roles": ("dasp", {"variant": "paper", "roles": "same", "steps": 2}),
+    "cav_mae in pieces": ("dasp", {"variant": "paper"}),
     "few samples": ("dasp", {"variant": "paper"}),
+    "few samples, cav_mae": ("dasp", {"variant": "robust", "score": "cosine", "delta": 1e-6}),
     "one sample": ("dasp", {"variant": "robust"}),
     "source": ("source", {}),
     "tent": ("tent", {"predict": "after"}),
@@ -42,8 +44,9 @@ SETTINGS = {
     "eata": ("eata", {"margin": 1.0, "similarity": 1.1}),
     "eata, fitted": ("eata", {"margin": 1.0, "similarity": 1.1}),
 }
-SIZES = {"few samples": 2, "one sample": 1}
-ON_THREE = ("released, three sensors", "robust", "large batches", "few samples", "one sample")
+SIZES = {"few samples": 2, "few samples, cav_mae": 2, "one sample": 1}
+ON_THREE = ("released, three sensors", "robust", "large batches", "few samples",
+            "few samples, cav_mae", "one sample")  # fmt: skip
 LARGE = 80  # more than twice the width of the embeddings: their moments are added up
 
 
@@ -72,6 +75,19 @@ def stream(modalities=("audio", "video"), size=17, kind=torch.float32):
     return [{name: v.to(kind) for name, v in batch.inputs.items()} for batch in batches]
 
 
+def cav_mae():
+    torch.manual_seed(0)
+    return CavMae(embed_dim=16, num_heads=2, depth=1, audio_length=32, image_size=32, num_classes=5)
+
+
+def seen_and_heard(model, size, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn(size, *shape, generator=generator, dtype=torch.float64)
+        for name, shape in model.input_shapes.items()
+    }
+
+
 def record(outcome):
     diagnosis = outcome.diagnosis
     return {
@@ -90,12 +106,16 @@ def adapting(name, place):
     modalities = ("audio", "video", "depth") if "three" in name else ("audio", "video")
     kind = torch.float32 if "float32" in name else torch.float64
     size = LARGE if "large" in name else SIZES.get(name, 17)
-    tta = place.adapt(method, Toy(modalities=modalities, seed=1).to(kind), **options)
+    model = cav_mae() if "cav_mae" in name else Toy(modalities=modalities, seed=1)
+    dasp_passes.AT_ONCE = 1000 if "pieces" in name else 2**23
+    tta = place.adapt(method, model.to(kind), **options)
     if name in ("robust", "eata, fitted"):
         drawn = SyntheticWorld(modalities).draw(64, seed=5).inputs
         clean = {name: value.to(kind) for name, value in drawn.items()}
         tta.fit([place.part(clean), place.part({n: v.flip(0) for n, v in clean.items()})])
     batches = stream(modalities, size, kind)
+    if "cav_mae" in name:
+        batches = [seen_and_heard(model, size, seed) for seed in range(4)]
     calls = [record(tta(place.part(batch))) for batch in batches]
     calls.append(record(tta(place.part({"video": batches[1]["video"]}))))
     with tta.frozen():

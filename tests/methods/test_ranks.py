@@ -18,8 +18,10 @@ RUNS = {
     2: ["released, float32", "paper, float32", "released, three sensors", "robust",
         "robust, not fitted", "corrected", "large batches", "large batches, float32",
         "large batches, paper", "large batches, corrected", "same roles", "few samples",
-        "one sample", "source", "tent", "read", "eata", "eata, fitted"],
-    3: ["released, three sensors", "robust", "large batches", "few samples", "one sample"],
+        "few samples, cav_mae", "cav_mae in pieces", "one sample", "source", "tent", "read", "eata",
+        "eata, fitted"],
+    3: ["released, three sensors", "robust", "large batches", "few samples",
+        "few samples, cav_mae", "one sample"],
 }  # fmt: skip
 EXACT = ("source", "tent", "eata", "read", "dasp")
 

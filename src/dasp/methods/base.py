@@ -6,7 +6,7 @@ the update, snapshots and restores; it is written once for all methods.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.contract import (
+    HasSharedFusion,
     MultiModalModel,
+    check_fused,
     check_need,
     check_parts,
     encode_checked,
@@ -68,9 +70,9 @@ class Method(nn.Module, ABC):
     two modalities or one that `needs` the fusion's attention: they never learn from a part."""
 
     sharded: ClassVar[bool] = False
-    """True: `step` learns from samples only through logits that `fuse` gave, and from those by a
-    loss that the loop descends. Then a stream may be shared among ranks (`dasp.methods.sharding`),
-    and what `fuse` returns are the logits of all ranks' samples."""
+    """True: `step` learns from samples only through logits that `forward` gave, and from those by a
+    loss that the loop descends. Then a stream may be shared among ranks (`dasp.methods.sharding`):
+    `forward` gives the logits of all ranks' samples."""
 
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
@@ -131,8 +133,13 @@ class Method(nn.Module, ABC):
         return torch.optim.Adam(parameters, lr=lr)
 
     def forward(self, batch: Tokens) -> Fused:
-        """Run the model on a batch as `step` receives it."""
-        return self.fuse(self.adapted_tokens(batch))
+        """Run the model on a batch as `step` receives it.
+
+        Where ranks share the stream, the logits are those of all their samples (B, C); embedding
+        and attention are those of this rank's own.
+        """
+        fused = self.fuse(self.adapted_tokens(batch))
+        return replace(fused, logits=self.group.gather(fused.logits))
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
         """Run the encoders, checked against the contract."""
@@ -143,16 +150,28 @@ class Method(nn.Module, ABC):
         """Run the fusion on any subset of the modalities, checked against the contract.
 
         What comes out of a pass in bfloat16 or float16 is raised to float32 here, once, so that
-        losses and scores need not think of it. Where ranks share the stream, the logits are those
-        of all their samples (B, C); embedding and attention are those of this rank's own.
+        losses and scores need not think of it.
         """
         fused = fuse_checked(self.model, with_stand_in(tokens), attention, own_norm)
         rows = slice(len(next(iter(tokens.values()))))
         maps = fused.attention
         if maps is not None:
             maps = replace(maps, weights=_raised(maps.weights))
-        logits = self.group.gather(_raised(fused.logits[rows]))
-        return Fused(_raised(fused.embedding[rows]), logits, maps)
+        return Fused(_raised(fused.embedding[rows]), _raised(fused.logits[rows]), maps)
+
+    def prepare_fusion(self, tokens: Tokens) -> dict[str, Any]:
+        """Do what passes through the fusion have in common, for a model that can; else nothing."""
+        model = self.model
+        return model.prepare_fusion(tokens) if isinstance(model, HasSharedFusion) else dict(tokens)
+
+    def fuse_prepared(self, prepared: Mapping[str, Any]) -> Fused:
+        """Run the fusion on any subset of what was prepared, as `fuse` does on tokens."""
+        model = self.model
+        if not isinstance(model, HasSharedFusion):
+            return self.fuse(prepared)
+        fused = model.fuse_prepared(prepared)
+        fused = check_fused(fused, len(fused.logits), model)
+        return Fused(_raised(fused.embedding), _raised(fused.logits))
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of every LayerNorm of the model."""

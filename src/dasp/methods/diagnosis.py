@@ -87,7 +87,7 @@ class Diagnoser(nn.Module):
     ) -> Diagnosis:
         """Diagnose the modalities present; with `remember`, the batch counts for later ones.
 
-        Where ranks share the stream, embeddings are this rank's and the diagnosis is that of all.
+        Where ranks share the stream, `alone` is of this rank's samples, the diagnosis of all.
         """
         if self.rules.score == "profile" and self.fitted:
             return self._by_profile(alone, remember, group)
@@ -107,9 +107,8 @@ class Diagnoser(nn.Module):
     def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Group) -> Diagnosis:
         scores = {}
         for name, fused in alone.items():
-            whole = Fused(group.gather(fused.embedding), fused.logits)
             own = self._profile_of(name)
-            rows = profile(whole).to(own.mean)
+            rows = group.gather(profile(fused).to(own.mean))
             rows = self._with_recent(name, rows, remember, own)
             scores[name] = float(own.distance(rows))
         excess = {name: score - self.rules.limit for name, score in scores.items()}

@@ -96,8 +96,7 @@ class Engine:
         """Predict from each modality of a prepared batch by itself: {name: (B, C)} logits."""
         with self._precision():
             tokens = missing.adapted_tokens(self.method, batch)
-            found = {name: self.method.fuse({name: own}).logits for name, own in tokens.items()}
-            return {name: self.method.group.own(logits) for name, logits in found.items()}
+            return {name: self.method.fuse({name: own}).logits for name, own in tokens.items()}
 
     @torch.no_grad()
     def distances(self) -> dict[str, float]:

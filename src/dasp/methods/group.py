@@ -3,9 +3,9 @@
 A stream that is sharded over ranks gives what one process gives on the joined batch. Three things
 make it so, and no method has to know of them:
 
-- `Method.fuse` runs the model on this rank's samples and returns the logits of all ranks' samples,
-  in the order of the ranks. So losses, filters, averages and guards see the joined batch, and each
-  rank computes the same numbers from the same bytes.
+- `Method.forward` runs the model on this rank's samples and returns the logits of all ranks'
+  samples, in the order of the ranks. So losses, filters, averages and guards see the joined batch,
+  and each rank computes the same numbers from the same bytes.
 - A loss of all samples, taken on each rank, has gradients there through the rank's own samples
   alone; the sum over the ranks is the gradient of the joined batch, whatever the loss. It is taken
   as the mean of gradients that `gather` has multiplied by the number of ranks, so that a term that
