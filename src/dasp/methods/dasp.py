@@ -72,6 +72,8 @@ class Dasp(Method):
     weight above 0. In a batch without update: the scores and one joint, no gradient.
     """
 
+    sharded = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -158,7 +160,7 @@ class Dasp(Method):
         passes = LearningPasses(self, batch, partial(self._adapt, roles=roles))
         target = None
         if self.guard is not None or self.rules["label_mix"] == "healthy":
-            healthy = label_mix(alone, diagnosis.biased)
+            healthy = self.group.gather(label_mix(alone, diagnosis.biased))
             if self.rules["label_mix"] == "healthy":
                 target = healthy.mean(dim=0)
             if self.guard is not None:
@@ -187,8 +189,11 @@ class Dasp(Method):
         if "source" in roles.values():
             return Prediction(source.joint(), diagnosis)
         del source  # it holds much memory
-        logits = [self.fuse(self._adapt(piece, roles)).logits for _, piece in pieces(batch)]
-        return Prediction(torch.cat(logits), diagnosis)
+        logits = [
+            self.fuse(self._adapt(piece, roles)).logits[: rows.stop - rows.start]
+            for rows, piece in pieces(batch)
+        ]
+        return Prediction(self.group.gather(torch.cat(logits)), diagnosis)
 
     @torch.no_grad()
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
@@ -200,7 +205,7 @@ class Dasp(Method):
     def _diagnose(self, batch: Tokens, remember: bool) -> tuple[SourcePasses, Diagnosis]:
         source = SourcePasses(self, batch)
         with torch.autocast(next(iter(batch.values())).device.type, enabled=False):
-            return source, self.diagnoser(source.alone, self.delta, remember)
+            return source, self.diagnoser(source.alone, self.delta, remember, self.group)
 
     def _roles(self, diagnosis: Diagnosis) -> dict[str, Role]:
         """Say what each modality's adapters do in this batch: all "source", or none."""
