@@ -74,6 +74,10 @@ class Method(nn.Module, ABC):
     loss that the loop descends. Then a stream may be shared among ranks (`dasp.methods.sharding`):
     `forward` gives the logits of all ranks' samples."""
 
+    version: ClassVar[int | None] = None
+    """None: stored results know the method by its file, and any edit of it makes them stale. A
+    number: they know it by this, which is raised whenever an edit changes its figures."""
+
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
 

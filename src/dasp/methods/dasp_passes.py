@@ -63,6 +63,16 @@ class SourcePasses:
         return self._method.group.gather(torch.cat(own))
 
 
+@torch.no_grad()
+def adapted_logits(method: Method, batch: Tokens, adapt: Adapt) -> Tensor:
+    """Return what the model says of adapted tokens: logits (B, C) of all ranks' samples."""
+    own = [
+        _fused(method, method.prepare_fusion(adapt(piece)), rows).logits
+        for rows, piece in pieces(batch)
+    ]
+    return method.group.gather(torch.cat(own))
+
+
 class LearningPasses:
     """The joint pass with adapters, and then the gradient of a loss of it and of further passes.
 
