@@ -1,7 +1,6 @@
 """How costs grow: with the stream, the batch, the width, the modalities, the methods, the workers.
 
     python benchmarks/growth.py             # about five minutes on two cores
-    python benchmarks/growth.py --draw      # only the pictures in docs/growth, from the JSON file
 
 Small models, one thread, processor time, so that other load counts less; of several rounds that
 take turns over the points of a curve the quickest counts. Each curve is fitted by a line in what it
@@ -11,23 +10,19 @@ its own held above what it held before.
 
 import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from growth_figures import draw
 from growth_plans import method_curves, worker_curve
 from growth_steps import CHUNK, built_in, memory_curves, step_curves, stream_curves
-from measuring import HERE, options_of, write_figures
+from measuring import options_of, write_figures
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from straightness import straightness
-from suite import read
 
 from dasp.models import Toy
 
-DOCS = HERE.parent / "docs" / "growth"
 BATCHES = (8, 16, 32, 64, 128, 256)
 LARGE_BATCHES = (32, 64, 128, 192, 256)  # smaller ones fit into what a process holds anyway
 WIDTHS = (64, 128, 256, 384, 512)
@@ -109,17 +104,12 @@ def show(figures: Mapping[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--chunks", type=int, default=CHUNKS, help=f"of {CHUNK} batches")
     parser.add_argument("--streams", type=int, default=3, help="of which the quickest counts")
     parser.add_argument("--samples", type=int, default=64, help="of each domain of a plan")
-    parser.add_argument("--draw", action="store_true", help="draw what the JSON file has")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
-    path = Path(options.json or HERE / "results" / "growth.json")
-    if options.draw:
-        draw(read(path)["figures"], DOCS)
-        return
     torch.set_num_threads(1)
     figures = measure(options)
     show(figures)

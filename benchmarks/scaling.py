@@ -20,6 +20,7 @@ from rich.table import Table
 from scaling_plan import arrays, full_evaluation, on_tokens, samples_of
 from suite import RESULTS, read
 
+from dasp.bench.cell import batches_of
 from dasp.bench.features import Part
 from dasp.bench.results import Cell
 from dasp.core.errors import DataError
@@ -118,7 +119,7 @@ def counts(cells: list[Cell], clips: int, costs: Costs) -> dict[str, Any]:
     return {
         "clips": clips,
         "runs": len(cells),
-        "batches": sum(-(-samples_of(cell) // cell.batch_size) for cell in cells),
+        "batches": sum(batches_of(cell, clips) for cell in cells),
         "samples_seen": sum(map(samples_of, cells)),
         "arrays_of_inputs": sum(not part.encoded for part in parts),
         "encodings": sum(part.encoded for part in parts),
