@@ -5,7 +5,8 @@
 PyTorch's own counter watches real steps, backward passes included. To be quick they are made on
 narrow and shallow models with ViT-B's inputs: every count is a polynomial of second degree in the
 width and a line in the depth of the encoders, so six small counts give that of the large model,
-but for the few dimensions that a diagnosis leaves out. Inputs are such that every method updates and DASP flags the video: the dearest case.
+but for the few dimensions that a diagnosis leaves out. Inputs are such that every method updates
+and DASP flags the video: the dearest case.
 """
 
 import argparse
