@@ -101,7 +101,7 @@ def judged(folder: Path) -> list[tuple[Goal, float | None]]:
 
 PROFILE = ("--profile", "video", "--batch", "16")
 SUITE = (
-    Benchmark("samples", 0.5, quick=("--calls", "5"), quick_minutes=0.2),
+    Benchmark("samples", 0.8, quick=("--calls", "5"), quick_minutes=0.2),
     Benchmark("corruptions", 2.0, quick=("--seconds", "0.1"), quick_minutes=0.3),
     Benchmark("operation", 1.0, quick=("--rounds", "10"), quick_minutes=0.3),
     Benchmark("step", 20.0, quick=("--batch", "4", "--rounds", "1")),
