@@ -88,5 +88,7 @@ def _needed(items: list[tuple[str, Cell]]) -> dict[str, set[Part]]:
         conditions = {condition for visit in cell.visits() for condition in visit.conditions}
         conditions |= {CLEAN} if cell.clean_after else set()
         names = find_model(model).modalities
-        needed.setdefault(model, set()).update(parts_of(conditions, names, encoded))  # type: ignore[arg-type]
+        needed.setdefault(model, set()).update(
+            parts_of(conditions, names, encoded, cell.tokens)  # type: ignore[arg-type]
+        )
     return needed
