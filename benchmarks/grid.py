@@ -5,8 +5,8 @@
 
 Every cell is run three ways in turn, in one process of one thread: everything from the store (its
 filling counted), tokens encoded anew from stored inputs, and everything (drawing, corrupting,
-encoding) anew, as the released code does. The results must be the same to the bit. Processor time is
-given beside that on the clock, as others' load disturbs it less.
+encoding) anew, as the released code does. The results must be the same to the bit. Processor time
+is given beside that on the clock, as others' load disturbs it less.
 
 The encoders of the built-in model are tiny beside its fusion. `--vit` therefore times ViT-B's parts
 (each encoder, each method on tokens, reading a batch of tokens) in turn and reckons what they give
