@@ -1,19 +1,19 @@
 """Run a plan on this machine: encode once, then every cell, over processes of one thread each."""
 
-from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from dasp.bench.cell import batches_of, run_cell
+from dasp.bench.cell import Tick, batches_of, run_cell
 from dasp.bench.features import Part, parts_of
 from dasp.bench.plan import Plan
 from dasp.bench.prepare import Place, claim, fill_store, open_features
 from dasp.bench.progress import Bars
 from dasp.bench.references import find_method, find_model, model_name
 from dasp.bench.results import Cell, is_done, write_result
+from dasp.core.clock import Seconds
 from dasp.data.parallel import run_jobs
 from dasp.streams.visits import CLEAN
 
@@ -39,10 +39,12 @@ class Job:
                 write_result(self.place.results, cell, *outcome)
         return True
 
-    def _teller(self, cell: Cell) -> Callable[[int], None]:
-        def tell(batches: int) -> None:
+    def _teller(self, cell: Cell) -> Tick:
+        name = f"{cell.protocol} {cell.label} {cell.model['name']}"
+
+        def tell(batches: int, seconds: Seconds) -> None:
             if self.news is not None:
-                self.news.put((f"{cell.protocol} {cell.label} {cell.model['name']}", batches))
+                self.news.put((name, batches, seconds))
 
         return tell
 
@@ -86,5 +88,7 @@ def _needed(items: list[tuple[str, Cell]]) -> dict[str, set[Part]]:
         conditions = {condition for visit in cell.visits() for condition in visit.conditions}
         conditions |= {CLEAN} if cell.clean_after else set()
         names = find_model(model).modalities
-        needed.setdefault(model, set()).update(parts_of(conditions, names, encoded))  # type: ignore[arg-type]
+        needed.setdefault(model, set()).update(
+            parts_of(conditions, names, encoded, cell.tokens)  # type: ignore[arg-type]
+        )
     return needed
