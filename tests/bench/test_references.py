@@ -13,7 +13,6 @@ from dasp.core.errors import ContractError, OptionError
 from dasp.models import faster
 
 SMALL = f"{Path(__file__).with_name('small.py')}:build"
-pytestmark = pytest.mark.filterwarnings("ignore:this processor:RuntimeWarning")
 
 
 def test_a_kind_of_encoders_follows_any_reference():

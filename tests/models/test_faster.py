@@ -12,7 +12,6 @@ from dasp.models import Toy, faster
 
 KINDS = ("bfloat16", "int8")
 COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler g++ here")
-pytestmark = pytest.mark.filterwarnings("ignore:this processor:RuntimeWarning")
 
 
 @pytest.fixture
