@@ -23,6 +23,14 @@ def test_the_page_on_own_models():
     assert names["out"].logits.shape == (64, 5)
 
 
+def test_the_page_on_faster_encoders():
+    names = {}
+    for block in python_blocks("docs/faster_encoders.md"):
+        exec(block, names)
+    assert names["tta"].model.faster_encoders == "int8"
+    assert isinstance(names["fast"], type(names["model"]))
+
+
 def test_the_page_on_operation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}

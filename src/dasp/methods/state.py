@@ -142,6 +142,7 @@ class Memory:
             digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
             flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             digest.update(flat.numpy().data)
+        digest.update(getattr(model, "faster_encoders", "").encode())  # other tokens, other states
         return digest.hexdigest()
 
 
