@@ -33,7 +33,7 @@ class Features:
     def __init__(self, material: Material, model: nn.Module, store: Store | None) -> None:
         self.material, self.model, self.store = material, model, store
         self.labels = torch.tensor(material.labels())
-        self._model_digest = model_digest(model)
+        self.model_digest = model_digest(model)
 
     def get(self, part: Part) -> Array:
         """Return the array of a part, from the store or made now."""
@@ -90,7 +90,7 @@ class Features:
             "damage": "" if domain is None else self.material.damage(domain).fingerprint(),
         }
         if part.encoded:
-            key["model"] = self._model_digest
+            key["model"] = self.model_digest
             key["torch"] = torch.__version__
         return key
 

@@ -1,0 +1,41 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dasp.bench.plan import Entry
+
+WATCHED = Path(__file__).with_name("watched.py")
+SMALL = WATCHED.parents[1] / "small.py"
+
+
+@pytest.fixture
+def watched(plan, tmp_path):
+    """Four runs of a method that can be watched and held."""
+    folder = tmp_path / "watched"
+    folder.mkdir()
+    entry = Entry(f"{WATCHED}:Watched", {"folder": str(folder), "lr": 1e-3})
+    return replace(
+        plan, methods={"watched": entry}, protocols=("continual/video",), seeds=(0, 1, 2, 3)
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "watched"
+
+
+@pytest.fixture
+def elsewhere(place, tmp_path):
+    """Another place, for the run to compare with."""
+    return replace(place, results=tmp_path / "other", store=tmp_path / "other_store")
+
+
+@pytest.fixture
+def said():
+    """Give each file's bytes up to what was measured."""
+
+    def read(paths):
+        return {path.name: path.read_bytes().partition(b'\n "measured"')[0] for path in paths}
+
+    return read
