@@ -1,3 +1,6 @@
+import threading
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +10,19 @@ from dasp.bench.plan import Entry
 
 WATCHED = Path(__file__).with_name("watched.py")
 SMALL = WATCHED.parents[1] / "small.py"
+
+
+@pytest.fixture(scope="session")
+def patiently():
+    """Start a cluster again where Ray gave up: on a busy machine it takes more than it waits."""
+
+    def start(function, *given, **more):
+        for _ in range(4):
+            with suppress(Exception):
+                return function(*given, **more)
+        return function(*given, **more)
+
+    return start
 
 
 @pytest.fixture
@@ -39,3 +55,30 @@ def said():
         return {path.name: path.read_bytes().partition(b'\n "measured"')[0] for path in paths}
 
     return read
+
+
+@pytest.fixture
+def wait_until():
+    """Wait until something is true; an error instead of a hang."""
+
+    def wait(true):
+        end = time.monotonic() + 120
+        while not true():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    return wait
+
+
+@pytest.fixture
+def meanwhile():
+    """Act in a thread while the block goes on in this one."""
+
+    @contextmanager
+    def act(function):
+        thread = threading.Thread(target=function, daemon=True)
+        thread.start()
+        yield
+        thread.join()
+
+    return act

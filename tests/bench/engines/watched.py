@@ -37,8 +37,7 @@ class Watched(dasp.Method):
     def step(self, batch):
         if not self.begun:
             self.begun = True
-            number = len(list(self.folder.glob("begun-*")))
-            (self.folder / f"begun-{self.seed}-{number}-{os.getpid()}").touch()
+            (self.folder / f"begun-{self.seed}-{os.getpid()}-{time.time_ns()}").touch()
         if self.fails:
             raise DataError("this cell cannot be done: mend it")
         if (self.folder / "hold").exists():

@@ -4,8 +4,9 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -56,17 +57,18 @@ def connected(address: str | None, workers: int | None) -> Iterator[None]:
                 num_cpus=cores() if workers is None else workers,
                 include_dashboard=False,
                 object_store_memory=OBJECTS,
-                _node_ip_address="127.0.0.1",  # nobody else's business
                 **quiet,
             )
         else:
             ray.init(address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, ImportError, RayError) as error:
+    except Exception as error:  # Ray has no class of its own for what may go wrong here
         raise OptionError(_unreachable(address, error)) from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    # Of a lost node Ray prints a page of its log to standard output, where the report goes.
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def _unreachable(address: str | None, error: Exception) -> str:
