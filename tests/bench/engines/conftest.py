@@ -42,6 +42,17 @@ def folder(tmp_path):
 
 
 @pytest.fixture
+def begun(folder):
+    """Give (seed, process, node) of each time that a watched cell has begun, the first first."""
+
+    def read():
+        names = sorted(path.name.split("-") for path in folder.glob("begun-*"))
+        return [(int(seed), int(process), node) for _, _, seed, process, node in names]
+
+    return read
+
+
+@pytest.fixture
 def elsewhere(place, tmp_path):
     """Another place, for the run to compare with."""
     return replace(place, results=tmp_path / "other", store=tmp_path / "other_store")

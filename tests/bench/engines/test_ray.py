@@ -46,13 +46,6 @@ def local(plan, place):
     return run_plan(plan, replace(place, workers=0), show=False)
 
 
-def begun(folder):
-    """(seed, process) of each time that a watched cell began, in order of time."""
-    names = [path.name.split("-") for path in folder.glob("begun-*")]
-    names.sort(key=lambda parts: int(parts[3]))
-    return [(int(seed), int(process)) for _, seed, process, _ in names]
-
-
 def test_the_files_are_those_of_the_local_engine(plan, place, elsewhere, said):
     chosen = with_methods(plan, [*plan.methods, f"{SMALL}:Mine"])
     paths = run_plan(chosen, place, show=True, engine=Ray())
@@ -62,45 +55,45 @@ def test_the_files_are_those_of_the_local_engine(plan, place, elsewhere, said):
     assert stored == {path.name: path.read_bytes() for path in elsewhere.store.glob("*.npy")}
 
 
-def test_what_is_done_is_not_done_again(watched, place, folder):
+def test_what_is_done_is_not_done_again(watched, place, begun):
     paths = run_plan(watched, place, show=False, engine=Ray())
-    assert sorted(seed for seed, _ in begun(folder)) == [0, 1, 2, 3]
+    assert sorted(seed for seed, *_ in begun()) == [0, 1, 2, 3]
     kept = paths[1].stat().st_mtime_ns
     paths[2].unlink()
     assert run_plan(watched, place, show=False, engine=Ray()) == paths
-    assert [seed for seed, _ in begun(folder)][4:] == [2]
+    assert [seed for seed, *_ in begun()][4:] == [2]
     assert paths[1].stat().st_mtime_ns == kept
     local(watched, place)
-    assert len(begun(folder)) == 5
+    assert len(begun()) == 5
 
 
 def test_a_killed_worker_is_replaced(
-    watched, place, elsewhere, folder, said, meanwhile, wait_until
+    watched, place, elsewhere, folder, said, begun, meanwhile, wait_until
 ):
     (folder / "hold").touch()
     killed = []
 
     def kill():
-        wait_until(lambda: begun(folder))
-        seed, process = begun(folder)[0]
+        wait_until(begun)
+        seed, process, _ = begun()[0]
         killed.append(seed)
         os.kill(process, signal.SIGKILL)
         (folder / "go").touch()
 
     with meanwhile(kill):
         paths = run_plan(watched, place, show=False, engine=Ray())
-    seeds = [seed for seed, _ in begun(folder)]
+    seeds = [seed for seed, *_ in begun()]
     assert sorted(seeds) == sorted([0, 1, 2, 3, *killed])
     assert said(paths) == said(local(watched, elsewhere))
 
 
-def test_an_error_of_a_cell_is_told_and_not_tried_again(watched, place, folder, capsys):
+def test_an_error_of_a_cell_is_told_and_not_tried_again(watched, place, begun):
     entry = watched.methods["watched"]
     bad = replace(watched, methods={"bad": replace(entry, options=entry.options | {"fails": True})})
     bad = replace(bad, seeds=(0,))
     with pytest.raises(DataError, match=r"^this cell cannot be done: mend it$"):
         run_plan(bad, place, show=False, engine=Ray())
-    assert len(begun(folder)) == 1
+    assert len(begun()) == 1
 
 
 def test_the_command_ends_as_with_the_local_engine(place, folder, plan, capsys, tmp_path):
@@ -119,7 +112,7 @@ def test_the_command_ends_as_with_the_local_engine(place, folder, plan, capsys, 
 
 
 def test_an_interruption_keeps_what_is_done(
-    watched, place, folder, elsewhere, said, meanwhile, wait_until
+    watched, place, folder, elsewhere, said, begun, meanwhile, wait_until
 ):
     cells = watched.cells()
 
@@ -136,7 +129,7 @@ def test_an_interruption_keeps_what_is_done(
     assert 1 <= len(done) < 40
     kept = {path: path.stat().st_mtime_ns for path in done}
     paths = run_plan(watched, place, show=False, engine=Ray())
-    assert len(begun(folder)) < 40  # what was cancelled does not go on
+    assert len(begun()) < 40  # what was cancelled does not go on
     assert said(paths) == said(local(watched, elsewhere))
     assert all(path.stat().st_mtime_ns == time for path, time in kept.items())
 

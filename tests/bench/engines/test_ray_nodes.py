@@ -1,5 +1,8 @@
 """The Ray engine on a cluster of two nodes: a store of each, and a node that is lost."""
 
+import os
+import signal
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -33,19 +36,14 @@ def engine(cluster):
     return Ray(address=cluster.address)
 
 
-def wait_for_two(folder, wait_until):
-    """Wait until a cell runs on each node."""
-    wait_until(lambda: len(list(folder.glob("begun-*"))) >= 2)
-
-
 def test_each_node_fills_a_store_of_its_own(
-    watched, place, elsewhere, folder, engine, scratch, said, meanwhile, wait_until
+    watched, place, elsewhere, folder, engine, scratch, said, begun, meanwhile, wait_until
 ):
     (folder / "hold").touch()
     own = replace(place, store="$SCRATCH/store", workers=None)
 
     def let_both_begin():
-        wait_for_two(folder, wait_until)
+        wait_until(lambda: len(begun()) == 2)
         (folder / "go").touch()
 
     with meanwhile(let_both_begin):
@@ -58,19 +56,22 @@ def test_each_node_fills_a_store_of_its_own(
 
 
 def test_cells_of_a_lost_node_are_done_by_another(
-    watched, place, elsewhere, folder, engine, cluster, said, meanwhile, wait_until, capsys
+    watched, place, elsewhere, folder, engine, cluster, said, begun, meanwhile, wait_until, capsys
 ):
     (folder / "hold").touch()
 
     def lose_a_node():
-        wait_for_two(folder, wait_until)
-        (node,) = cluster.worker_nodes
-        cluster.remove_node(node, allow_graceful=False)
+        wait_until(lambda: len(begun()) == 2)
+        (lost,) = cluster.worker_nodes
+        cluster.remove_node(lost, allow_graceful=False)
+        (process,) = (process for _, process, node in begun() if node == lost.node_id)
+        with suppress(ProcessLookupError):  # it ends by itself, in a while
+            os.kill(process, signal.SIGKILL)
         (folder / "go").touch()
 
     with meanwhile(lose_a_node):
         paths = run_plan(watched, replace(place, workers=None), show=False, engine=engine)
-    seeds = [int(path.name.split("-")[1]) for path in folder.glob("begun-*")]
+    seeds = [seed for seed, *_ in begun()]
     assert set(seeds) == {0, 1, 2, 3}
     assert len(seeds) == 5
     assert said(paths) == said(run_plan(watched, elsewhere, show=False))

@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+import ray
+
 import dasp
 from dasp.core.errors import DataError
 from dasp.core.types import Step
@@ -22,7 +24,7 @@ def wait_for(path: Path) -> None:
 
 
 class Watched(dasp.Method):
-    """Entropy on the fusion; notes each time that it begins, and by which process.
+    """Entropy on the fusion; notes each time that it begins, in which process and node.
 
     Paper: Nobody, "Nothing", Nowhere 2026.
     """
@@ -37,7 +39,8 @@ class Watched(dasp.Method):
     def step(self, batch):
         if not self.begun:
             self.begun = True
-            (self.folder / f"begun-{self.seed}-{os.getpid()}-{time.time_ns()}").touch()
+            node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+            (self.folder / f"begun-{time.time_ns()}-{self.seed}-{os.getpid()}-{node}").touch()
         if self.fails:
             raise DataError("this cell cannot be done: mend it")
         if (self.folder / "hold").exists():
