@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dasp.bench.features import Features
 from dasp.bench.passes import timed_encoders
 from dasp.bench.results import Cell
 from dasp.bench.start import start
+from dasp.core.ahead import drawn_ahead
 from dasp.core.clock import Clock, Seconds, timed
 from dasp.core.seeding import numpy_generator
 from dasp.core.types import Batch, Outcome
@@ -38,20 +40,21 @@ def run_cell(
     clean = CleanAfter(features, cell) if cell.clean_after else None
     if clean is not None:
         clean.judge(tta, clock)
-    for visit in cell.visits():
-        if visit.reset:
-            tta.reset()
-        count.enter(visit)
-        stream = batches(features, visit, cell, encoded=not method.tunes_encoder)
-        for numbers, batch in timed(stream, clock):
-            with clock.on("adapt"), timed_encoders(features.model, clock):
-                outcome = _call(tta, batch)
-            count.add(numbers, batch, outcome)
-            if tick is not None:
-                tick(1, clock.news())
-        count.leave()
-        if clean is not None:
-            clean.judge(tta, clock)
+    stream = stream_of(features, cell, not method.tunes_encoder, torch.get_num_threads())
+    with drawn_ahead(stream, features.ahead) as drawn:
+        for visit, group in groupby(timed(drawn, clock), key=lambda item: item[0]):
+            if visit.reset:
+                tta.reset()
+            count.enter(visit)
+            for _, numbers, batch in group:
+                with clock.on("adapt"), timed_encoders(features.model, clock):
+                    outcome = _call(tta, batch)
+                count.add(numbers, batch, outcome)
+                if tick is not None:
+                    tick(1, clock.news())
+            count.leave()
+            if clean is not None:
+                clean.judge(tta, clock)
     skipped = [
         {"id": name, "reason": why} for name, why in getattr(features.material, "skipped", ())
     ]
@@ -65,6 +68,16 @@ def batches_of(cell: Cell, samples: int) -> int:
     return sum(visit.batches(samples, cell.batch_size) for visit in cell.visits())
 
 
+def stream_of(
+    features: Features, cell: Cell, encoded: bool, threads: int
+) -> Iterator[tuple[Visit, NDArray[np.int64], Batch]]:
+    """Give every batch of a cell's stream with its visit and the numbers of its samples."""
+    torch.set_num_threads(threads)  # a new thread has a number of its own
+    for visit in cell.visits():
+        for numbers, batch in batches(features, visit, cell, encoded):
+            yield visit, numbers, batch
+
+
 def batches(
     features: Features, visit: Visit, cell: Cell, encoded: bool
 ) -> Iterator[tuple[NDArray[np.int64], Batch]]:
@@ -72,7 +85,8 @@ def batches(
     rng = numpy_generator(cell.seed, "order", *visit.purpose)
     labels = features.labels.repeat(len(visit.conditions))
     order = sample_order(visit.order, labels.numpy(), cell.batch_size, rng)
-    for numbers, inputs in features.batches(visit.conditions, encoded, order, cell.batch_size):
+    stream = features.batches(visit.conditions, encoded, order, cell.batch_size, cell.tokens)
+    for numbers, inputs in stream:
         yield numbers, Batch(inputs, labels[numbers], domain=visit.name)
 
 
@@ -80,7 +94,7 @@ class CleanAfter:
     """How many clean samples are right, jointly and by each modality alone, again and again."""
 
     def __init__(self, features: Features, cell: Cell) -> None:
-        self.features, self.batch_size = features, cell.batch_size
+        self.features, self.cell = features, cell
         self.rows = np.arange(min(cell.clean_after, len(features.labels)))
         self.counts: dict[str, Any] = {"seen": len(self.rows), "joint": []}
 
@@ -89,7 +103,9 @@ class CleanAfter:
         encoded = not tta.method.tunes_encoder
         right: Counter[str] = Counter()
         with tta.frozen(), clock.on("judge"):
-            for rows, inputs in self.features.batches([CLEAN], encoded, self.rows, self.batch_size):
+            for rows, inputs in self.features.batches(
+                [CLEAN], encoded, self.rows, self.cell.batch_size, self.cell.tokens
+            ):
                 labels = self.features.labels[rows]
                 alone = tta.alone_on_tokens(inputs) if encoded else tta.alone(inputs)
                 joint = _call(tta, Batch(inputs, labels)).logits

@@ -15,6 +15,7 @@ from dasp.bench.material import DataOptions
 from dasp.bench.progress import Bars
 from dasp.bench.references import find_model
 from dasp.bench.store import Store
+from dasp.core.clock import Seconds
 from dasp.data.parallel import run_jobs
 
 
@@ -45,11 +46,13 @@ class Maker:
     def __init__(self, data: DataOptions, place: Place) -> None:
         self.data, self.place = data, place
 
-    def __call__(self, item: tuple[str, Part]) -> None:
-        """Make the array of a (model, part)."""
+    def __call__(self, item: tuple[str, Part]) -> Seconds:
+        """Make the array of a (model, part); return what that took, by kind of work."""
         torch.set_num_threads(1)
         model, part = item
-        open_features(model, self.data, self.place).get(part)
+        features = open_features(model, self.data, self.place)
+        features.get(part)
+        return {} if features.store is None else features.store.clock.news()
 
     def missing(self, wanted: list[tuple[str, Part]]) -> list[tuple[str, Part]]:
         """Keep what the store does not have yet."""

@@ -33,7 +33,7 @@ class Streams(Work):
         encoded = not find_method(cell.method).tunes_encoder
         conditions = {condition for visit in cell.visits() for condition in visit.conditions}
         conditions |= {CLEAN} if cell.clean_after else set()
-        return parts_of(conditions, modalities, encoded)
+        return parts_of(conditions, modalities, encoded, cell.tokens)
 
     def outcomes(self, item: Item, features: Features, tick: Tick) -> Iterable[Outcome]:
         """Run the cell."""

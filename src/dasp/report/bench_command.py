@@ -48,6 +48,7 @@ def bench(
     flavour: str | None = None,
     samples: int | None = None,
     batch_size: tuple[int, ...] = (),
+    tokens: Literal["float32", "float16"] | None = None,
     on_bad: Literal["error", "skip"] | None = None,
     source_split: str | None = None,
     results: Path = Path("out/results"),
@@ -100,6 +101,8 @@ def bench(
         flavour: of the built-in set: balanced or sound.
         samples: of each domain.
         batch_size: samples a batch.
+        tokens: how encoded data of streams are kept; float16 halves the store, and figures
+            change a little.
         on_bad: whether a clip that cannot be read is an error, or is left out and listed.
         source_split: list of clean training clips, for methods that need some (brimpr).
         results: folder of result files, report.html, tables/ and figures/.
@@ -123,6 +126,7 @@ def bench(
         "severities": severity,
         "corruptions": corruptions,
         "batch_sizes": batch_size,
+        "tokens": tokens,
         "seeds": seed,
         "models": (*model, *map(str, weights)),
     }

@@ -72,8 +72,9 @@ def make_array(box: Box, item: Item, part: Part, board: Any, *after: None) -> No
     kind = "encode" if part.encoded else "corrupt"
     name = f"{kind} {part.modality} {part.domain or 'clean'}"
     tell = Teller(board, f"{name} {item.digest}", name)
-    _features(box, item.model, item.digest).get(part)
-    tell(1, {})
+    features = _features(box, item.model, item.digest)
+    features.get(part)
+    tell(1, {} if features.store is None else features.store.clock.news())
     tell.tell()
 
 
