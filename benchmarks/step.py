@@ -35,8 +35,8 @@ class Told(Dasp):
     flagged: frozenset[str] = frozenset()
 
     def _diagnose(self, batch, remember):
-        alone, diagnosis = super()._diagnose(batch, remember)
-        return alone, dataclasses.replace(diagnosis, biased=self.flagged)
+        source, diagnosis = super()._diagnose(batch, remember)
+        return source, dataclasses.replace(diagnosis, biased=self.flagged)
 
 
 def build(case: str, model: torch.nn.Module) -> dasp.Adaptation:

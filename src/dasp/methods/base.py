@@ -6,7 +6,7 @@ the update, snapshots and restores; it is written once for all methods.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.contract import (
+    HasSharedFusion,
     MultiModalModel,
+    check_fused,
     check_need,
     check_parts,
     encode_checked,
@@ -140,6 +142,20 @@ class Method(nn.Module, ABC):
         if maps is not None:
             maps = replace(maps, weights=_raised(maps.weights))
         return Fused(_raised(fused.embedding), _raised(fused.logits), maps)
+
+    def prepare_fusion(self, tokens: Tokens) -> dict[str, Any]:
+        """Do what passes through the fusion have in common, for a model that can; else nothing."""
+        model = self.model
+        return model.prepare_fusion(tokens) if isinstance(model, HasSharedFusion) else dict(tokens)
+
+    def fuse_prepared(self, prepared: Mapping[str, Any]) -> Fused:
+        """Run the fusion on any subset of what was prepared, as `fuse` does on tokens."""
+        model = self.model
+        if not isinstance(model, HasSharedFusion):
+            return self.fuse(prepared)
+        fused = model.fuse_prepared(prepared)
+        fused = check_fused(fused, len(fused.logits), model)
+        return Fused(_raised(fused.embedding), _raised(fused.logits))
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of every LayerNorm of the model."""
