@@ -17,6 +17,8 @@ from dasp.streams.visits import CLEAN
 class Streams(Work):
     """Runs cells, one an item."""
 
+    on_gpu = True
+
     def name(self, item: Item) -> str:
         """Return the stream, the row and the model."""
         cell = _cell(item)
@@ -38,7 +40,10 @@ class Streams(Work):
     def outcomes(self, item: Item, features: Features, tick: Tick) -> Iterable[Outcome]:
         """Run the cell."""
         cell = _cell(item)
-        yield run_cell(cell, find_method(cell.method), features, tick)
+        result, measured = run_cell(cell, find_method(cell.method), features, tick)
+        if features.device.type != "cpu":
+            measured["machine"]["device"] = features.device.type
+        yield result, measured
 
 
 def run_plan(plan: Plan, place: Place, show: bool = True, engine: Engine = LOCAL) -> list[Path]:

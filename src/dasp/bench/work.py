@@ -41,6 +41,7 @@ class Work(ABC):
 
     format: ClassVar[str] = FORMAT
     title: ClassVar[str] = "adapt"
+    on_gpu: ClassVar[bool] = False  # whether its models may be moved to one
 
     def __init__(self, data: DataOptions) -> None:
         self.data = data
@@ -79,6 +80,9 @@ class Work(ABC):
 
 class Engine(Protocol):
     """Where items are done: on this machine, or on many."""
+
+    def processes(self, place: Place) -> int | None:
+        """Return how many items are done side by side; None if only the cluster knows."""
 
     def run(
         self, work: Work, items: Sequence[Item], place: Place, done: int, show: bool = True

@@ -22,7 +22,6 @@ from dasp.bench.results import is_done
 from dasp.bench.tuning import tune as tune_plan
 from dasp.bench.work import Engine
 from dasp.core.errors import OptionError
-from dasp.data.parallel import cores
 from dasp.report.commands import publish
 
 PlanName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
@@ -178,7 +177,7 @@ def _run_and_report(plans: Mapping[str, Plan], place: Place, engine: Engine, dry
             )
         if len(plans) > 1:
             console.rule(f"{number} of {len(plans)}: {name}")
-        _announce(plan, place, console)
+        _announce(plan, place, engine.processes(place), console)
         if not dry_run:
             write_record(place.results, number, name, plan, command)
             paths += run_any(plan, place, engine=engine)
@@ -224,7 +223,7 @@ def tune(
     return 0
 
 
-def _announce(plan: Plan, place: Place, console: Console) -> None:
+def _announce(plan: Plan, place: Place, processes: int | None, console: Console) -> None:
     """Say what will be run and roughly how long it will take."""
     if plan.kind != "streams":
         names = files_of(plan)
@@ -236,8 +235,7 @@ def _announce(plan: Plan, place: Place, console: Console) -> None:
         raise OptionError("nothing to run: the plan has no method, model, protocol or severity.")
     references = {model_name(model): model for model in plan.models}
     todo = [(references[c.model["name"]], c) for c in cells if not is_done(place.results, c)]
-    processes = cores() if place.workers is None else place.workers
-    minutes = estimate_seconds(todo, processes) / 60
+    minutes = estimate_seconds(todo, processes or 1) / 60
     console.print(
         f"{_several(len(cells), 'run')}: {', '.join(plan.methods)} on "
         f"{', '.join(plan.protocols)}, severity "
@@ -249,7 +247,12 @@ def _announce(plan: Plan, place: Place, console: Console) -> None:
         length = (
             "less than a minute" if minutes < 1 else f"about {_several(round(minutes), 'minute')}"
         )
-        console.print(f"To do: {length} of adapting on {processes} processes, after encoding.")
+        where = (
+            "on one process, less on a cluster"
+            if processes is None
+            else f"on {processes} processes"
+        )
+        console.print(f"To do: {length} of adapting {where}, after encoding.")
 
 
 def _several(count: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from dasp.bench import engines, references
+from dasp.bench import engines, kinds, references
 from dasp.bench.engines import open_engine
 from dasp.bench.engines.ray import Ray, shipment
 from dasp.bench.engines.ray.cluster import connected
@@ -263,3 +263,23 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
 def test_flags_of_the_cluster_need_the_engine(capsys):
     assert main(["bench", "quick", "--address", "auto", "--dry-run"]) == 2
     assert "--address is for clusters: give --engine ray" in capsys.readouterr().err
+
+
+def test_costs_are_measured_here_whatever_the_engine(plan, place, monkeypatch):
+    asked = []
+    monkeypatch.setattr(kinds, "run_efficiency", lambda *given: asked.append(given) or [])
+    assert run_any(replace(plan, kind="efficiency"), place, show=False, engine=Ray()) == []
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("address", "workers"), [(None, 0), ("auto", 2)])
+def test_workers_are_those_of_a_cluster_started_here(plan, place, address, workers):
+    with pytest.raises(OptionError, match="--workers is the number of CPUs"):
+        run_plan(plan, replace(place, workers=workers), show=False, engine=Ray(address))
+
+
+def test_weights_are_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["sounding_shapes_0", "sounding_shapes_0:int8", "w.pth", "w.pth:int8"]
+    here = [*names[:2], f"{tmp_path / 'w.pth'}", f"{tmp_path / 'w.pth'}:int8"]
+    assert [references.absolute(name) for name in names] == here

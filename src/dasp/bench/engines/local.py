@@ -11,11 +11,15 @@ from dasp.bench.prepare import Place, claim, fill_store, open_features
 from dasp.bench.progress import Bars
 from dasp.bench.work import Item, Work
 from dasp.core.clock import Seconds
-from dasp.data.parallel import run_jobs
+from dasp.data.parallel import cores, run_jobs
 
 
 class Local:
     """Processes of this machine, `Place.workers` of them."""
+
+    def processes(self, place: Place) -> int:
+        """Return how many there are; none means that this one does everything."""
+        return cores() if place.workers is None else place.workers
 
     def run(
         self, work: Work, items: Sequence[Item], place: Place, done: int, show: bool = True

@@ -15,7 +15,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dasp.bench.engines.ray.tasks import Box, look
 from dasp.core.errors import DaspError, OptionError
-from dasp.data.parallel import cores
 
 OBJECTS = 100 * 2**20  # bytes for what passes between processes: results, not arrays
 
@@ -40,8 +39,8 @@ class Needs:
 
 
 @contextmanager
-def connected(address: str | None, workers: int | None) -> Iterator[None]:
-    """Connect to the cluster at an address, or start one on this machine; leave it at the end.
+def connected(address: str | None, cpus: int | None) -> Iterator[None]:
+    """Connect to the cluster at an address, or start one here with some CPUs; leave it at the end.
 
     A program that is connected already stays so.
     """
@@ -54,7 +53,7 @@ def connected(address: str | None, workers: int | None) -> Iterator[None]:
         if address is None:
             ray.init(
                 "local",
-                num_cpus=cores() if workers is None else workers,
+                num_cpus=cpus,
                 include_dashboard=False,
                 object_store_memory=OBJECTS,
                 **quiet,

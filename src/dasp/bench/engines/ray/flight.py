@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
+from dasp.bench.engines.local import LOCAL
 from dasp.bench.engines.ray.cluster import Needs, connected, fitting_nodes, same_store
 from dasp.bench.engines.ray.news import News
 from dasp.bench.engines.ray.shipment import pack, portable
@@ -15,7 +17,7 @@ from dasp.bench.features import Part
 from dasp.bench.prepare import Place, claim
 from dasp.bench.progress import Bars
 from dasp.bench.work import Item, Work
-from dasp.core.errors import DaspError, DataError
+from dasp.core.errors import DaspError, DataError, OptionError
 
 RETRIES = 3  # of a task whose worker or node was lost; an error of its own is not tried again
 FLYING = 256  # items submitted at once: of each a lock is held, which is an open file
@@ -29,17 +31,27 @@ class Ray:
     ) -> None:
         self.address, self.needs = address, Needs(cpus_per_cell, gpus_per_cell)
 
+    def processes(self, place: Place) -> int | None:
+        """Return the CPUs of a cluster that is started here."""
+        return None if self.address else LOCAL.processes(place)
+
     def run(
         self, work: Work, items: Sequence[Item], place: Place, done: int, show: bool = True
     ) -> None:
         """Do every item; see `Engine`. This process writes the files."""
+        if place.workers == 0 or (place.workers and self.address):
+            raise OptionError(
+                "--workers is the number of CPUs of a Ray cluster that is started here, 1 or more: "
+                "leave it out where --address names a cluster."
+            )
         items = [portable(item) for item in items]
-        with connected(self.address, place.workers), Bars(show) as bars:
-            nodes = fitting_nodes(self.needs)
-            box = (ray.put(pack(work, items, place)),)
+        needs = self.needs if work.on_gpu else replace(self.needs, gpus=0.0)
+        with connected(self.address, self.processes(place)), Bars(show) as bars:
+            nodes = fitting_nodes(needs)
+            box = (ray.put(pack(work, items, place, "cuda" if needs.gpus else "cpu")),)
             shared = same_store(box, nodes)
             news = News() if show else None
-            flight = _Flight(work, place, box, self.needs, news and news.board)
+            flight = _Flight(work, place, box, needs, news and news.board)
             if shared:
                 flight.make_arrays(items)
             total = sum(map(work.steps, items)) + len(flight.arrays)

@@ -27,6 +27,7 @@ class Shipment:
     place: Place
     files: dict[str, bytes]  # a user's own, by the names that references give them
     folder: Path  # from which these names are seen
+    device: str  # where models are put
     versions: dict[str, str]
 
     def unpack(self) -> None:
@@ -48,7 +49,8 @@ class Shipment:
 
     def features(self, model: str, digest: str) -> Features:
         """Open a model here; it must be the one that the run was planned with."""
-        features = Features(self.material, find_model(model), self.place.open_store())
+        found = find_model(model).to(self.device)
+        features = Features(self.material, found, self.place.open_store())
         if features.model_digest != digest:
             raise DataError(
                 f"{model} has other weights on a node than where the run was started: copy the "
@@ -57,7 +59,7 @@ class Shipment:
         return features
 
 
-def pack(work: Work, items: Iterable[Item], place: Place) -> Shipment:
+def pack(work: Work, items: Iterable[Item], place: Place, device: str = "cpu") -> Shipment:
     """Gather what the workers need; where a path is to be the same on all nodes, it is absolute."""
     references = {item.model for item in items}
     references |= {getattr(one, "method", "") for item in items for one in item.wanted}
@@ -68,6 +70,7 @@ def pack(work: Work, items: Iterable[Item], place: Place) -> Shipment:
         replace(place, store=_on_nodes(place.store)),
         {name: Path(name).read_bytes() for name in names},
         Path.cwd(),
+        device,
         versions(),
     )
 
