@@ -1,9 +1,9 @@
-# `make run`, `make paper`, `make robust`, `make test`: each makes .venv first and needs only Python and make.
+# `make run`, `make paper`, `make robust`, `make test`, `make benchmarks`: each makes .venv first and needs only Python and make.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run paper robust test lint clean
+.PHONY: run paper robust test lint benchmarks clean
 
 run: .venv/run.stamp
 	$(BIN)/dasp bench quick --results out/quick
@@ -34,6 +34,14 @@ lint: .venv/dev.stamp
 .venv/dev.stamp: .venv/run.stamp
 	@echo "installing what the tests need"
 	$(PIP) -e '.[dev]'
+	@touch $@
+
+# All benchmarks, an hour or so: ratios against their goals, kept in benchmarks/results.
+benchmarks: .venv/benchmarks.stamp
+	$(BIN)/python benchmarks/run.py
+
+.venv/benchmarks.stamp: .venv/dev.stamp
+	$(PIP) -e '.[benchmarks]'
 	@touch $@
 
 clean:

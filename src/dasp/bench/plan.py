@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from dasp.bench.features import model_digest
+from dasp.bench.features import FLOAT32, PRECISIONS, model_digest
 from dasp.bench.material import SOURCE_SAMPLES, DataOptions
 from dasp.bench.references import code_digest, find_method, find_model, model_name
 from dasp.bench.results import Cell
@@ -58,8 +58,12 @@ class Plan:
     corruptions: tuple[str, ...] = ()
     clean_after: int = 0
     """How many clean samples are judged after each domain of a stream without resets."""
+    tokens: str = "float32"
+    """How encoded data are kept: float32, or float16 at half the size and a little less exact."""
 
     def __post_init__(self) -> None:
+        if self.tokens not in PRECISIONS:
+            raise OptionError(unknown_name("precision of tokens", self.tokens, PRECISIONS))
         whole(**{f"batch size {size}": size for size in self.batch_sizes})
         not_negative(clean_after=self.clean_after)
 
@@ -94,6 +98,7 @@ class Plan:
                 clean_after=self.clean_after if resets_once(protocol) else 0,
                 code=code_digest(find_method(entry.method)),
                 source=sources[label],
+                tokens=FLOAT32 if find_method(entry.method).tunes_encoder else self.tokens,
             )
             for severity in self.severities
             for batch_size in self.batch_sizes

@@ -16,6 +16,8 @@ from dasp.models import faster, load_trained
 from dasp.models.faster import WAYS, Kind
 from dasp.models.pretrained import pretrained_path
 
+_moved: dict[str, Path] = {}  # where a file of references lies, on a machine where it is elsewhere
+
 
 def find_method(reference: str) -> type[Method]:
     """Return a registered method, or the class `Name` of `path/to/file.py:Name`."""
@@ -72,14 +74,38 @@ def split_kind(reference: str) -> tuple[str, Kind | None]:
     return plain, cast(Kind, kind)
 
 
+def own_file(reference: str) -> str | None:
+    """Return the file of a user's own that a reference names, as it is written there.
+
+    >>> own_file("my/model.py:build"), own_file("dasp")
+    ('my/model.py', None)
+    """
+    name, own, _ = reference.partition(".py:")
+    return f"{name}.py" if own else None
+
+
+def absolute(reference: str) -> str:
+    """Return a reference whose file of weights is found from any folder."""
+    name, colon, rest = reference.partition(":")
+    return f"{Path(name).resolve()}{colon}{rest}" if Path(name).suffix else reference
+
+
+def move_file(name: str, path: Path) -> None:
+    """Find the file that references name so at another path."""
+    _moved[name] = path
+
+
 def code_digest(method: type[Method]) -> str:
-    """Hash the file that a method is written in: results of other code are other results."""
+    """Return what tells results of other code: a method's version, or the hash of its file."""
+    version = vars(method).get("version")  # its own: a subclass is other code
+    if version is not None:
+        return f"version {version}"
     return hashlib.sha256(Path(inspect.getfile(method)).read_bytes()).hexdigest()[:16]
 
 
 def _from_file(reference: str) -> Any:
     name, _, attribute = reference.rpartition(":")
-    path = Path(name).resolve()
+    path = _moved.get(name, Path(name)).resolve()
     if not path.is_file():
         raise OptionError(f"no file {path}, named by {reference}.")
     module_name = f"dasp_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
