@@ -5,6 +5,7 @@ import signal
 import socket
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ray.cluster_utils import Cluster
@@ -42,7 +43,7 @@ def test_each_node_fills_a_store_of_its_own(
     watched, place, elsewhere, folder, engine, scratch, said, begun, meanwhile, wait_until
 ):
     (folder / "hold").touch()
-    own = replace(place, store="$SCRATCH/store", workers=None)
+    own = replace(place, store=Path("$SCRATCH/store"), workers=None)
 
     def let_both_begin():
         wait_until(lambda: len(begun()) == 2)
