@@ -52,6 +52,7 @@ class Features:
         self.ahead = 0 if store is None else AHEAD
         self._encoders: Callable[[Inputs], Tokens] = model.encode  # type: ignore[assignment]
         self.model_digest = model_digest(model)
+        self._keys: dict[Part, dict[str, Any]] = {}
 
     def get(self, part: Part) -> Array:
         """Return the array of a part, from the store or made now."""
@@ -105,6 +106,11 @@ class Features:
 
     def key(self, part: Part) -> dict[str, Any]:
         """Return all that decides an array: data, domain as this code makes it, model."""
+        if part not in self._keys:  # a probe is damaged for it: once is enough
+            self._keys[part] = self._key(part)
+        return self._keys[part]
+
+    def _key(self, part: Part) -> dict[str, Any]:
         domain = own_domain(part)
         key: dict[str, Any] = {
             "kind": "tokens" if part.encoded else "inputs",

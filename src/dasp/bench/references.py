@@ -5,14 +5,15 @@ import importlib.util
 import inspect
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 from dasp.core.contract import check_parts
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.methods import METHODS, Method
-from dasp.models import load_trained
+from dasp.models import faster, load_trained
+from dasp.models.faster import WAYS, Kind
 from dasp.models.pretrained import pretrained_path
 
 _moved: dict[str, Path] = {}  # where a file of references lies, on a machine where it is elsewhere
@@ -33,7 +34,11 @@ def find_model(reference: str) -> nn.Module:
 
     `reference` is the name of a trained model that comes with the package, the path of CAV-MAE
     weights (.safetensors, .pth), or `path/to/file.py:build`, a function that returns a model.
+    With `:int8` (or another kind of `dasp.models.faster`) after it, its encoders are made faster.
     """
+    reference, kind = split_kind(reference)
+    if kind is not None:
+        return faster(find_model(reference), kind)
     if ".py:" in reference:
         model = _from_file(reference)()
         if not isinstance(model, nn.Module):
@@ -45,8 +50,28 @@ def find_model(reference: str) -> nn.Module:
 
 
 def model_name(reference: str) -> str:
-    """Return a short name for tables and files."""
-    return Path(reference.rsplit(":", 1)[0]).stem
+    """Return a short name for tables and files.
+
+    >>> model_name("models/mine.py:build"), model_name("sounding_shapes_0:int8")
+    ('mine', 'sounding_shapes_0:int8')
+    """
+    plain, kind = split_kind(reference)
+    name = Path(plain.rsplit(":", 1)[0]).stem
+    return name if kind is None else f"{name}:{kind}"
+
+
+def split_kind(reference: str) -> tuple[str, Kind | None]:
+    """Part a model's reference from the kind of its faster encoders, None where they are plain.
+
+    >>> split_kind("sounding_shapes_0:int8"), split_kind("mine.py:int8")
+    (('sounding_shapes_0', 'int8'), ('mine.py:int8', None))
+    """
+    plain, colon, kind = reference.rpartition(":")
+    if not colon or plain.endswith(".py"):
+        return reference, None
+    if kind not in WAYS:
+        raise OptionError(unknown_name(f"kind of encoders in {reference}", kind, WAYS))
+    return plain, cast(Kind, kind)
 
 
 def own_file(reference: str) -> str | None:
@@ -71,7 +96,10 @@ def move_file(name: str, path: Path) -> None:
 
 
 def code_digest(method: type[Method]) -> str:
-    """Hash the file that a method is written in: results of other code are other results."""
+    """Return what tells results of other code: a method's version, or the hash of its file."""
+    version = vars(method).get("version")  # its own: a subclass is other code
+    if version is not None:
+        return f"version {version}"
     return hashlib.sha256(Path(inspect.getfile(method)).read_bytes()).hexdigest()[:16]
 
 

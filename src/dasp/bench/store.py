@@ -65,6 +65,14 @@ class Store:
         """Tell whether the array is there."""
         return self._path(key).exists()
 
+    def about(self, key: dict[str, Any]) -> dict[str, Any]:
+        """Return what is kept beside an array: its key, rows, bytes and what making it took."""
+        try:
+            found: dict[str, Any] = json.loads(self._path(key).with_suffix(".json").read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
     def _path(self, key: dict[str, Any]) -> Path:
         return self.folder / f"{key['kind']}-{digest(key)}.npy"
 

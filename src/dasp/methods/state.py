@@ -54,6 +54,7 @@ class Memory:
             for parameter, gradient in zip(self.weights.values(), step.gradients, strict=True):
                 parameter.grad = gradient
         gradients = [p.grad for p in self.weights.values() if p.grad is not None]
+        self.method.group.average(gradients)
         # The sum of squares, not each value: Adam squares them, and an overflow would stay.
         if not all(torch.isfinite(g.square().sum()) for g in gradients):
             return "a gradient is not finite"
@@ -116,6 +117,11 @@ class Memory:
         if not keep_index:
             self.batch_index = snapshot.batch_index
 
+    def checksum(self) -> int:
+        """Return a number that tells weights of ranks apart, the same in whatever order summed."""
+        halves = (p.detach().reshape(-1).view(torch.int16) for p in self.weights.values())
+        return int(sum(half.sum() for half in halves))
+
     def report(self) -> Trainable:
         """Say what is trained."""
         shapes = {name: tuple(parameter.shape) for name, parameter in self.weights.items()}
@@ -136,6 +142,7 @@ class Memory:
             digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
             flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             digest.update(flat.numpy().data)
+        digest.update(getattr(model, "faster_encoders", "").encode())  # other tokens, other states
         return digest.hexdigest()
 
 

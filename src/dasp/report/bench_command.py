@@ -93,7 +93,8 @@ def bench(
         severity: some of 1 to 5.
         seed: of the order of samples and of a method's draws; several are replicates.
         corruptions: keep only these, such as fog rain.
-        model: names of trained models that come with the package, or file.py:function.
+        model: names of trained models that come with the package, or file.py:function; with
+            :bfloat16, :int8 or :compiled after it, its frozen encoders run that way.
         weights: CAV-MAE checkpoints (.safetensors, .pth).
         data: sounding_shapes (built in), kinetics50, vggsound, or folder.
         root: where kinetics50, vggsound or your folder lies.
