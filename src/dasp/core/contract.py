@@ -137,11 +137,15 @@ def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
 
 
 def check_batch(
-    batch: Inputs, model: MultiModalModel, kind: str = "inputs", part: bool = False
+    batch: Inputs,
+    model: MultiModalModel,
+    kind: str = "inputs",
+    part: bool = False,
+    no_samples: bool = False,
 ) -> int:
     """Refuse a batch that cannot be what the model wants; return its size B.
 
-    With `part` it may lack modalities, but not all of them.
+    With `part` it may lack modalities, but not all of them. With `no_samples` B may be 0.
     """
     if not hasattr(batch, "keys"):
         raise InputError(
@@ -157,7 +161,7 @@ def check_batch(
         if not isinstance(value, Tensor):
             absent = f" Leave '{name}' out if there is none." if value is None else ""
             raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.{absent}")
-        if value.ndim < 2 or 0 in value.shape:
+        if value.ndim < 2 or 0 in value.shape[1 if no_samples else 0 :]:
             raise InputError(
                 f"'{name}' has shape {tuple(value.shape)}: a batch is (B, ...) with nothing empty."
             )

@@ -12,7 +12,7 @@ from dasp.core.types import Diagnosis, Fused, Inputs, Prediction, Step, Tokens
 from dasp.methods.adapters import AdapterPair, Kinds, Role
 from dasp.methods.base import METHODS, Method, not_negative, whole
 from dasp.methods.dasp_loss import dasp_loss, label_mix
-from dasp.methods.dasp_passes import LearningPasses, SourcePasses, joined, pieces
+from dasp.methods.dasp_passes import LearningPasses, SourcePasses, adapted_logits, joined
 from dasp.methods.dasp_variants import VARIANTS, Variant, one_of, resolve
 from dasp.methods.diagnosis import Diagnoser, Indicator, Level, Rules
 from dasp.methods.guard import CollapseGuard
@@ -71,6 +71,9 @@ class Dasp(Method):
     also p_source), one joint with gradient, and one more for each modality with a KL term of
     weight above 0. In a batch without update: the scores and one joint, no gradient.
     """
+
+    version = 1
+    sharded = True
 
     def __init__(
         self,
@@ -156,15 +159,12 @@ class Dasp(Method):
         alone = source.alone
         del source  # it holds much memory
         passes = LearningPasses(self, batch, partial(self._adapt, roles=roles))
-        target = None
-        if self.guard is not None or self.rules["label_mix"] == "healthy":
-            healthy = label_mix(alone, diagnosis.biased)
-            if self.rules["label_mix"] == "healthy":
-                target = healthy.mean(dim=0)
-            if self.guard is not None:
-                fallen = self.guard.judge(passes.logits, healthy, self.trainable())
-                if fallen is not None:
-                    return Step(passes.logits.detach(), diagnosis=diagnosis, rollback=fallen)
+        healthy = self.group.gather(label_mix(alone, diagnosis.biased))
+        if self.guard is not None:
+            fallen = self.guard.judge(passes.logits, healthy, self.trainable())
+            if fallen is not None:
+                return Step(passes.logits.detach(), diagnosis=diagnosis, rollback=fallen)
+        target = healthy.mean(dim=0) if self.rules["label_mix"] == "healthy" else None
         loss, gradients = passes.gradients(
             dasp_loss(passes.logits, self.lambda_ent, target),
             self._kl_weights(roles),
@@ -187,8 +187,8 @@ class Dasp(Method):
         if "source" in roles.values():
             return Prediction(source.joint(), diagnosis)
         del source  # it holds much memory
-        logits = [self.fuse(self._adapt(piece, roles)).logits for _, piece in pieces(batch)]
-        return Prediction(torch.cat(logits), diagnosis)
+        adapt = partial(self._adapt, roles=roles)
+        return Prediction(adapted_logits(self, batch, adapt), diagnosis)
 
     @torch.no_grad()
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
@@ -200,7 +200,7 @@ class Dasp(Method):
     def _diagnose(self, batch: Tokens, remember: bool) -> tuple[SourcePasses, Diagnosis]:
         source = SourcePasses(self, batch)
         with torch.autocast(next(iter(batch.values())).device.type, enabled=False):
-            return source, self.diagnoser(source.alone, self.delta, remember)
+            return source, self.diagnoser(source.alone, self.delta, remember, self.group)
 
     def _roles(self, diagnosis: Diagnosis) -> dict[str, Role]:
         """Say what each modality's adapters do in this batch: all "source", or none."""
