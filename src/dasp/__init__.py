@@ -1,6 +1,6 @@
 """Multi-modal test-time adaptation: diagnose the shifted sensor, adapt it, keep the rest steady."""
 
-from dasp import models
+from dasp import models, page
 from dasp.bench.checks import check_method
 from dasp.core.contract import check_model
 from dasp.core.errors import DaspError
@@ -28,4 +28,5 @@ __all__ = [
     "events",
     "load_model",
     "models",
+    "page",
 ]
