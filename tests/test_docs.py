@@ -31,6 +31,13 @@ def test_the_page_on_operation(tmp_path, monkeypatch):
     assert "dasp_batches_total 10" in Path("dasp.prom").read_text()
 
 
+def test_the_page_on_the_live_page():
+    names = {}
+    for block in python_blocks("docs/page.md"):
+        exec(block, names)
+    assert names["page"].url.startswith("http://127.0.0.1:")
+
+
 def test_the_page_on_the_robust_variant(batches, toy):
     names = {"dasp": dasp, "model": toy, "clean_batches": batches * 4}
     for block in python_blocks("docs/robust.md"):

@@ -56,11 +56,12 @@ class Runner:
         self._post_state()
 
     def _obey(self, do: str, wish: Wish) -> None:
-        if do == "speed" and (isinstance(wish.get("value"), bool) or wish["value"] not in SPEEDS):
+        value = wish.get("value")
+        if do == "speed" and (isinstance(value, bool) or value not in SPEEDS):
             raise OptionError(f"speed is one of {SPEEDS} batches a second.")
         with self._awake:
             if do == "speed":
-                self._speed = wish["value"]
+                self._speed = float(wish["value"])
             elif do == "reset":
                 self._reset = True
             elif do == "step":
