@@ -90,7 +90,7 @@ def test_a_full_log_that_is_moved_away_is_read_to_its_end(tmp_path):
     assert [update.point["n"] for update in found] == list(range(30))
     fresh = [update.point["n"] for update in rest(LogFeed(path))]
     assert fresh == list(range(fresh[0], 30))
-    assert len(fresh) > 3
+    assert len(fresh) > 1
 
 
 def test_half_a_line_is_waited_for_and_nonsense_is_passed_over(tmp_path):

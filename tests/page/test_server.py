@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.request
+from contextlib import closing
 
 import pytest
 import torch
@@ -25,15 +25,15 @@ def port_of(page):
 
 
 def status(port, path="/", **headers):
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    line.request("GET", path, headers=headers)
-    return line.getresponse().status
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as line:
+        line.request("GET", path, headers=headers)
+        return line.getresponse().status
 
 
 def test_a_page_is_up_until_it_is_closed(counting):
     with Page(counting()) as page:
         assert page.url.startswith("http://127.0.0.1:")
-        assert urllib.request.urlopen(page.url).status == 200
+        assert status(port_of(page)) == 200
         assert status(port_of(page), Host="evil.example") == 403
         with connect(page.url.replace("http", "ws") + "ws") as line:
             assert json.loads(line.recv(timeout=20))["fresh"]

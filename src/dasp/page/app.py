@@ -6,7 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request, Response, WebSocket
+import anyio
+from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, WebSocketDisconnect
 from fastapi.responses import FileResponse
 
 from dasp.core.errors import OptionError
@@ -81,26 +82,32 @@ class Visitor:
 
         board = self._runner.board
         board.watch(tell)
-        tasks = {asyncio.create_task(self._send_all()), asyncio.create_task(self._listen())}
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._send_all, tasks.cancel_scope)
+                await self._listen()
+                tasks.cancel_scope.cancel()
+        except asyncio.CancelledError:
+            if not self._runner.stopped:
+                raise  # but when the server ends, a browser that does not listen is just left
         finally:
             board.unwatch(tell)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _send_all(self) -> None:
+    async def _send_all(self, visit: anyio.CancelScope) -> None:
         mark = Mark()
         while True:
             self._news.clear()
+            if self._runner.stopped:
+                await self._socket.close(1001, "the page is closed")
+                return
             news, mark = self._runner.board.since(mark)
             if news is None:
                 await self._news.wait()
                 continue
             if news["fresh"]:
                 news["about"] = self._runner.feed.about()
-            await self._send(news)
+            if not await self._send(news):
+                visit.cancel()
             await asyncio.sleep(REST)
 
     async def _listen(self) -> None:
@@ -110,9 +117,14 @@ class Visitor:
             except OptionError as error:
                 await self._send({"kind": "error", "message": str(error)})
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def _send(self, message: dict[str, Any]) -> bool:
+        """Send a message; False if nobody is there any more."""
         async with self._sending:
-            await self._socket.send_text(json.dumps(message, allow_nan=False))
+            try:
+                await self._socket.send_text(json.dumps(message, allow_nan=False))
+            except (WebSocketDisconnect, RuntimeError):
+                return False
+        return True
 
 
 def _wish(text: str | None) -> dict[str, Any]:

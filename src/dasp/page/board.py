@@ -51,13 +51,13 @@ class Board:
                 self._sample_number += 1
             if update.sounds:
                 self._sounds.append((key, dict(update.sounds)))
-        self._tell()
+        self.tell()
 
     def clear(self) -> None:
         """Forget what was, after a reset."""
         with self._lock:
             self._forget(0)
-        self._tell()
+        self.tell()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Show how the controls stand."""
@@ -66,7 +66,7 @@ class Board:
                 return
             self._state = state
             self._state_number += 1
-        self._tell()
+        self.tell()
 
     def since(self, mark: Mark) -> tuple[dict[str, Any] | None, Mark]:
         """Return what a browser with this mark has not seen, None if nothing, and its new mark.
@@ -116,7 +116,8 @@ class Board:
         self._sample_number += 1
         self._run += 1
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Call all who watch."""
         with self._lock:
             watchers = list(self._watchers)
         for tell in watchers:

@@ -37,8 +37,14 @@ class Runner:
         with self._awake:
             self._stop = True
             self._awake.notify()
+        self.board.tell()
         if self._thread.is_alive():
             self._thread.join(patience)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has been told to end."""
+        return self._stop
 
     def obey(self, wish: Wish) -> None:
         """Do what a page asks for; raises OptionError, and changes nothing, if it cannot be."""

@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import sync_playwright
 
+from dasp.page.built_in import BATCH, BuiltInStream
 from dasp.page.demo import demo_session
 from dasp.page.server import Page
 
 SCREENSHOTS = Path(__file__).parents[3] / "out" / "screenshots"
-PATIENCE = 60_000  # milliseconds: a shared machine may be slow, and nothing here is timed
+PATIENCE = 240_000  # milliseconds: a shared machine may be slow, and nothing here is timed
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +29,8 @@ def chromium():
 @pytest.fixture(scope="module")
 def demo():
     """The page of `dasp demo`, paused before its first batch; one for all tests of a file."""
-    page = Page(demo_session(), port=0, playing=False)
+    stream = BuiltInStream(pool=4 * BATCH, per_domain=4)
+    page = Page(demo_session(stream=stream), port=0, playing=False)
     yield page
     page.close()
 
@@ -60,7 +62,7 @@ def visit(chromium, demo):
 
 
 def _until(tab, script):
-    """Wait until a script says true. Playwright's own waiting needs eval, which the page forbids."""
+    """Wait until a script says true; Playwright's own way needs eval, which the page forbids."""
     end = time.monotonic() + PATIENCE / 1000
     while not tab.evaluate(script):
         assert time.monotonic() < end, f"it never came: {script}"
