@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import tyro
 from rich.console import Console
 
@@ -28,6 +29,7 @@ def demo(
         port: by default 8710 or the next free one.
         browser: open the page in the browser.
     """
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))  # the browser draws here, too
     show(lambda: demo_session(variant), host, port, browser, say=_say)
 
 

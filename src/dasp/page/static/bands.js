@@ -7,14 +7,15 @@ import { listed, modalityLook } from "./look.js";
 const ROW = 20;
 const GAP = 5;
 const AXIS = 20;
+const HEAD = 16;
 
 export class Bands {
   constructor(place, about) {
     this.modalities = about.modalities;
     this.watched = about.watched;
     this.drawing = svg("svg", { role: "img" });
-    const said = "Above what is really wrong, below what the diagnosis says. A filled stretch: this sensor.";
-    this.box = html("figure", { class: "card chart" }, html("h2", {}, "Damaged, and diagnosed"));
+    const said = "A filled stretch: this sensor, at that time.";
+    this.box = html("figure", { class: "card chart" }, html("h2", {}, "Damage and diagnosis"));
     this.box.append(this.drawing, html("figcaption", { class: "soft" }, said));
     place.append(this.box);
   }
@@ -24,12 +25,16 @@ export class Bands {
     if (!width) return;
     const { shown, first, last, x } = times(points, width);
     const rows = this.#rows(shown);
-    const height = rows.length * ROW + (rows.some((row) => row.gap) ? GAP : 0) + AXIS;
+    const heads = rows.filter((row) => row.head).length;
+    const height = rows.length * ROW + heads * HEAD + (heads > 1 ? GAP : 0) + AXIS;
     this.drawing.setAttribute("height", height);
     const parts = [hatches()];
     let y = 0;
     for (const row of rows) {
-      if (row.gap) y += GAP;
+      if (row.head) {
+        y += HEAD + (row === rows[0] ? 0 : GAP);
+        parts.push(svg("text", { class: "head", x: LEFT, y: y - 4 }, row.head));
+      }
       parts.push(...this.#row(row, shown, x, y, width));
       y += ROW;
     }
@@ -43,14 +48,16 @@ export class Bands {
     const rows = [];
     const known = shown.some((point) => point.truth);
     const whole = shown.some((point) => point.truth && "" in point.truth);
-    if (known && whole) rows.push({ name: "stream", colour: "m3", hatch: "hatch3", word: (p) => p.truth?.[""] ?? null });
-    for (const name of known && !whole ? this.modalities : []) {
-      rows.push({ ...modalityLook(name, this.modalities), name, word: (p) => p.truth?.[name] ?? null });
-    }
+    if (known && whole) rows.push({ head: "what comes", name: "stream", colour: "m3", hatch: "hatch3", word: (p) => p.truth?.[""] ?? null });
+    const damaged = known && !whole ? this.modalities : [];
+    damaged.forEach((name, place) => {
+      const look = modalityLook(name, this.modalities);
+      rows.push({ ...look, head: place ? "" : "really damaged", name, word: (p) => p.truth?.[name] ?? null });
+    });
     this.modalities.forEach((name, place) => {
       const look = modalityLook(name, this.modalities);
-      const word = (p) => (p.missing.includes(name) ? "missing" : p.biased.includes(name) ? "diagnosed" : null);
-      rows.push({ ...look, name, word, said: true, gap: place === 0 && known });
+      const word = (p) => (p.missing.includes(name) ? "missing" : p.biased.includes(name) ? "biased" : null);
+      rows.push({ ...look, head: place ? "" : `diagnosed by ${this.watched}`, name, word, said: true });
     });
     return rows;
   }
@@ -61,11 +68,11 @@ export class Bands {
     parts.push(svg("text", { x: LEFT - 6, y: y + ROW / 2 + 4, "text-anchor": "end" }, row.name.slice(0, 6)));
     for (const { from, to, word } of stretches(shown, row.word)) {
       const [left, right] = [x(from - 0.5), x(to + 0.5)];
-      const area = { x: left, y: y + 1, width: Math.max(right - left, 1), height: ROW - 2 };
+      const area = { x: left, y: y + 1, width: Math.max(right - left - 1, 1), height: ROW - 2 };
       const kind = word === "missing" ? "missing" : row.colour;
       parts.push(svg("rect", { ...area, class: `band ${kind}`, "data-row": row.name, "data-said": !!row.said }));
       parts.push(svg("rect", { ...area, fill: `url(#${row.hatch})` }));
-      const fitting = fitted(word, right - left - 6);
+      const fitting = row.said && right - left < 40 ? "" : fitted(word, right - left - 6);
       if (fitting) {
         parts.push(svg("text", { class: "on", x: (left + right) / 2, y: y + ROW / 2 + 4, "text-anchor": "middle" }, fitting));
       }

@@ -6,19 +6,20 @@ export const LEFT = 44;
 const RIGHT = 10;
 const TOP = 6;
 const BOTTOM = 20;
+const FEWEST = 40; // batches of room, from the first on
 
 // How many batches fit into a width, and where each of them lies.
 export function times(points, width) {
   const count = Math.round(Math.min(200, Math.max(48, (width - LEFT) / 8)));
   const shown = points.slice(-count);
   const first = shown.length ? shown[0].n : 0;
-  const last = Math.max(first + count - 1, shown.length ? shown.at(-1).n : 0);
+  const last = Math.max(first + FEWEST - 1, shown.length ? shown.at(-1).n : 0);
   return { shown, first, last, x: scale(first - 0.5, last + 0.5, LEFT, width - RIGHT) };
 }
 
 // `series`: [{label, colour, dash, wide, value(point), soft}]; soft ones are not in the legend.
 export class Chart {
-  constructor(place, { title, about, series, range, format, log = false, height = 170 }) {
+  constructor(place, { title, about, series, range, format, log = false, height = 190 }) {
     Object.assign(this, { title, series, range, format, log, height });
     this.legend = html("p", { class: "legend" });
     this.drawing = svg("svg", { role: "img", height });

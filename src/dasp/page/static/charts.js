@@ -44,7 +44,7 @@ export class Charts {
     const range = (all) => [Math.max(0, Math.floor(Math.min(0.8, ...all) * 10 - 0.5) / 10), Math.min(1, Math.ceil(Math.max(0.9, ...all) * 10) / 10)];
     const format = (share, axis) => (axis ? `${Math.round(100 * share)}%` : percent(share));
     const about = `Share of right predictions in the last ${window} batches.`;
-    return new Chart(this.place, { title: "Running accuracy", about, series, range, format, height: 190 });
+    return new Chart(this.place, { title: "Running accuracy", about, series, range, format, height: 230 });
   }
 
   #loss() {
@@ -89,7 +89,7 @@ export function tiles(point, { lanes }) {
   const all = point?.overall ?? {};
   return lanes.filter((name) => all[name] != null).map((name, place) => {
     const more = 100 * (all[name] - all[lanes[0]]);
-    const gain = place ? `${more < 0 ? "−" : "+"}${Math.abs(more).toFixed(1)}` : "since the start";
+    const gain = place ? `${more < 0 ? "−" : "+"}${Math.abs(more).toFixed(1)}` : "all batches";
     const look = laneLook(name, lanes);
     return html("li", { class: look.colour }, html("b", {}, percent(all[name])), html("span", {}, name), html("small", {}, gain));
   });
