@@ -1,9 +1,9 @@
-# `make run`, `make demo`, `make paper`, `make robust`, `make test`: each makes .venv first and needs only Python and make.
+# `make run`, `make demo`, `make paper`, `make robust`, `make test`, `make benchmarks`: each makes .venv first and needs only Python and make.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run demo paper robust test test-page lint clean
+.PHONY: run demo paper robust test test-page lint benchmarks clean
 
 run: .venv/run.stamp
 	$(BIN)/dasp bench quick --results out/quick
@@ -50,6 +50,14 @@ lint: .venv/dev.stamp
 
 .venv/browser.stamp: .venv/dev.stamp
 	$(PIP) -e '.[browser]'
+	@touch $@
+
+# All benchmarks, an hour or so: ratios against their goals, kept in benchmarks/results.
+benchmarks: .venv/benchmarks.stamp
+	$(BIN)/python benchmarks/run.py
+
+.venv/benchmarks.stamp: .venv/dev.stamp
+	$(PIP) -e '.[benchmarks]'
 	@touch $@
 
 clean:

@@ -18,11 +18,12 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from measuring import write_figures
 from PIL import Image as Pillow
 from plain_frames import PLAIN
 from rich.console import Console
@@ -118,14 +119,18 @@ def show(rows: list[Row], console: Console) -> None:
         cells = (format(v, f) for v, f in zip(figures, formats, strict=True))
         table.add_row(row.name, *cells)
     console.print(table)
+
+
+def summary(rows: list[Row]) -> dict[str, float]:
+    """How many times the plain speed: glass blur, the mean of the others, and their whole time."""
     others = [row for row in rows if row.name != "glass_blur"]
-    glass = next(row.gain for row in rows if row.name == "glass_blur")
-    mean = float(np.mean([row.gain for row in others]))
-    total = sum(row.plain for row in others) / sum(row.ours for row in others)
-    console.print(f"glass_blur: {glass:.0f} times the plain speed (goal 30)")
-    console.print(
-        f"the others: {mean:.1f} times on average (goal 3), {total:.1f} times in total time"
-    )
+    return {
+        "glass_blur": round(next(row.gain for row in rows if row.name == "glass_blur"), 1),
+        "others": round(float(np.mean([row.gain for row in others])), 2),
+        "others_in_total": round(
+            sum(row.plain for row in others) / sum(row.ours for row in others), 2
+        ),
+    }
 
 
 def main() -> None:
@@ -135,8 +140,21 @@ def main() -> None:
     parser.add_argument("--stats", type=Path, default=STATS, help="the reference's figures")
     parser.add_argument("--size", type=int, default=224, help="side of the image")
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each measurement")
-    console = Console()
-    show(measure(parser.parse_args(), console), console)
+    parser.add_argument("--json", help="also write the figures to this file")
+    options, console = parser.parse_args(), Console()
+    rows = measure(options, console)
+    show(rows, console)
+    found = summary(rows)
+    console.print(f"glass_blur: {found['glass_blur']:.0f} times the plain speed (goal 30)")
+    console.print(
+        f"the others: {found['others']:.1f} times on average (goal 3), "
+        f"{found['others_in_total']:.1f} times in total time"
+    )
+    figures = {"times_the_plain_speed": found, "by_corruption": {r.name: asdict(r) for r in rows}}
+    settings = {"size": options.size, "seconds": options.seconds}
+    write_figures(
+        options.json, "Frame corruptions against a plain implementation", settings, figures
+    )
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ are as small as they come, so that every part is as large as it gets.
 import argparse
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import torch
+from measuring import against, options_of, take_turns, write_figures
 from rich.console import Console
 from rich.table import Table
 
@@ -29,10 +29,9 @@ def built_in() -> torch.nn.Module:
     return dasp.load_model("cav_mae", weights=pretrained_path("sounding_shapes_0"))
 
 
-def sizes() -> Table:
-    table = Table(
-        "model", "parameters (MB)", "state of dasp (MB)", "share", title="Size of a state"
-    )
+def sizes() -> dict[str, dict[str, float]]:
+    """What a state takes beside the model it belongs to, in megabytes."""
+    found = {}
     for name, model in {
         "sounding_shapes_0": built_in(),
         "CAV-MAE ViT-B": CavMae(num_classes=309),
@@ -41,8 +40,12 @@ def sizes() -> Table:
         whole = sum(parameter.nbytes for parameter in model.parameters())
         # weights and Adam's two moments, which come with the first update
         state = 3 * sum(value.nbytes for value in tta.state()["tensors"].values())
-        table.add_row(name, f"{whole / 1e6:.2f}", f"{state / 1e6:.2f}", f"{state / whole:.1%}")
-    return table
+        found[name] = {
+            "model_mb": round(whole / 1e6, 2),
+            "state_mb": round(state / 1e6, 2),
+            "share": round(state / whole, 4),
+        }
+    return found
 
 
 def inputs_for(model: torch.nn.Module, size: int) -> dict[str, torch.Tensor]:
@@ -54,43 +57,49 @@ def inputs_for(model: torch.nn.Module, size: int) -> dict[str, torch.Tensor]:
     return {n: torch.randn(size, *shape, generator=generator) for n, shape in shapes.items()}
 
 
-def costs(name: str, model: torch.nn.Module, folder: Path, size: int, rounds: int) -> Table:
+def costs(
+    name: str, model: torch.nn.Module, folder: Path, options: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """How many times as long as a plain batch each way takes, and the milliseconds added."""
     ways = {
         "plain": {},
         "floor": {},
         "log": {"log": folder / f"{name}.jsonl"},
         "checkpoint": {"checkpoint": folder / f"{name}.safetensors", "checkpoint_every": 1},
     }
-    inputs = inputs_for(model, size)
+    inputs = inputs_for(model, options.batch)
     handles = {way: dasp.adapt(model, "dasp", delta=0.0, **own) for way, own in ways.items()}
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    turns = list(handles.items())
-    for round_ in range(rounds + 4):
-        turns = turns[1:] + turns[:1]  # whoever follows the checkpoint finds colder memory
-        for way, tta in turns:
-            start = time.process_time()
-            tta(inputs)
-            if round_ >= 4:  # the first rounds warm up
-                times[way].append(time.process_time() - start)
-    table = Table("", "ratio", "extra a batch (ms)", title=f"{name}, batch {size}")
-    for way, own in times.items():
-        pairs = list(zip(own, times["plain"], strict=True))
-        ratio = statistics.median(a / b for a, b in pairs)
-        extra = statistics.median(a - b for a, b in pairs)
-        table.add_row(way, f"{ratio:.3f}", f"{1000 * extra:.2f}")
-    return table
+    calls = {way: lambda tta=tta: tta(inputs) for way, tta in handles.items()}
+    times = take_turns(calls, options.rounds, warm_up=4)
+    found = {}
+    for way in ("floor", "log", "checkpoint"):
+        pairs = list(zip(times[way], times["plain"], strict=True))
+        extra = statistics.median(a.processor - b.processor for a, b in pairs)
+        found[way] = against(times[way], times["plain"]) | {"extra_ms": round(1000 * extra, 3)}
+    return found
+
+
+def show(figures: dict[str, dict[str, dict[str, float]]]) -> None:
+    for title, rows in figures.items():
+        table = Table(title, *next(iter(rows.values())))
+        for name, row in rows.items():
+            table.add_row(name, *(f"{value:.4g}" for value in row.values()))
+        Console().print(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--json", help="also write the figures to this file")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    console = Console()
-    console.print(sizes())
+    figures = {"size of a state": sizes()}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in {"toy": Toy(), "sounding_shapes_0": built_in()}.items():
-            console.print(costs(name, model, Path(folder), 64, rounds))
+            figures[name] = costs(name, model, Path(folder), options)
+    show(figures)
+    write_figures(options.json, "A log and a checkpoint in service", options_of(options), figures)
 
 
 if __name__ == "__main__":

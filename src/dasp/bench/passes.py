@@ -12,8 +12,8 @@ from torch.autograd.graph import register_multi_grad_hook
 
 ENCODERS = ("encode", "encode_prompted")
 """Calls of a model, see `dasp.core.contract`, that run one encoder for each modality given."""
-FUSIONS = ("fuse", "fuse_with_attention", "fuse_own_norm")
-"""Calls that run the fusion once on all modalities given."""
+FUSIONS = ("fuse", "fuse_prepared", "fuse_with_attention", "fuse_own_norm")
+"""Calls that run the fusion once on all modalities given; one on prepared tokens is a `fuse`."""
 
 
 @dataclass(frozen=True, order=True)
@@ -51,7 +51,8 @@ class Passes:
             for modality, value in first.items():
                 self._count(name, (modality,), len(value), out[modality])
         else:
-            self._count(name, tuple(first), len(next(iter(first.values()))), out)
+            stage = "fuse" if name == "fuse_prepared" else name
+            self._count(stage, tuple(first), len(out.logits), out)
         return out
 
     def _count(self, call: str, modalities: tuple[str, ...], samples: int, out: Any) -> None:

@@ -45,7 +45,7 @@ class Cell:
     batch_size: int
     corruptions: tuple[str, ...] = ()
     clean_after: int = 0  # clean samples judged after each domain
-    code: str = ""  # hash of the method's file
+    code: str = ""  # version of the method, or hash of its file
     source: dict[str, Any] = field(default_factory=dict)  # samples a method learns from first
 
     @property

@@ -6,7 +6,7 @@ Rarer needs of some methods are the further small protocols below.
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,17 @@ class HasOwnNorms(Protocol):
 
     def fuse_own_norm(self, tokens: Tokens) -> Fused:
         """Fuse {one name: (B, N, D)}, any N, with this modality's own norms for the shared ones."""
+
+
+@runtime_checkable
+class HasSharedFusion(Protocol):
+    """These must split fuse() into what each modality needs by itself and the rest."""
+
+    def prepare_fusion(self, tokens: Tokens) -> dict[str, Any]:
+        """Do to each modality (B, N, D) what the fusion does before modalities meet."""
+
+    def fuse_prepared(self, prepared: Mapping[str, Any]) -> Fused:
+        """Fuse any non-empty subset of what was prepared, as `fuse` fuses those tokens."""
 
 
 @runtime_checkable
@@ -126,11 +137,15 @@ def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
 
 
 def check_batch(
-    batch: Inputs, model: MultiModalModel, kind: str = "inputs", part: bool = False
+    batch: Inputs,
+    model: MultiModalModel,
+    kind: str = "inputs",
+    part: bool = False,
+    no_samples: bool = False,
 ) -> int:
     """Refuse a batch that cannot be what the model wants; return its size B.
 
-    With `part` it may lack modalities, but not all of them.
+    With `part` it may lack modalities, but not all of them. With `no_samples` B may be 0.
     """
     if not hasattr(batch, "keys"):
         raise InputError(
@@ -146,7 +161,7 @@ def check_batch(
         if not isinstance(value, Tensor):
             absent = f" Leave '{name}' out if there is none." if value is None else ""
             raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.{absent}")
-        if value.ndim < 2 or 0 in value.shape:
+        if value.ndim < 2 or 0 in value.shape[1 if no_samples else 0 :]:
             raise InputError(
                 f"'{name}' has shape {tuple(value.shape)}: a batch is (B, ...) with nothing empty."
             )
@@ -196,6 +211,22 @@ def check_model(model: nn.Module, inputs: Inputs) -> None:
             fused = fuse_checked(model, part)
             if not torch.isfinite(fused.logits).all():
                 raise ContractError(f"fuse() of {subset} gave logits that are not finite.")
+            if isinstance(model, HasSharedFusion):
+                _check_prepared(model, tokens, subset, fused)
+
+
+def _check_prepared(
+    model: HasSharedFusion, tokens: Tokens, subset: Sequence[str], fused: Fused
+) -> None:
+    prepared = model.prepare_fusion(tokens)
+    found = model.fuse_prepared({name: prepared[name] for name in subset})
+    for part in ("embedding", "logits"):
+        wanted = getattr(fused, part)
+        if not torch.allclose(getattr(found, part), wanted, rtol=1e-3, atol=1e-4):
+            raise ContractError(
+                f"fuse_prepared() of {subset} gave another {part} than fuse(): both must agree, "
+                "or leave prepare_fusion() and fuse_prepared() out."
+            )
 
 
 def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:

@@ -24,6 +24,10 @@ class StateError(DaspError, RuntimeError):
     """A saved state does not belong here, or a handle can no longer be used."""
 
 
+class RankError(DaspError, RuntimeError):
+    """Ranks that share a stream do not agree, or one of them failed; nothing was changed."""
+
+
 class WeightsError(DaspError, RuntimeError):
     """A checkpoint does not fit the model."""
 

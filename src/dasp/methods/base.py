@@ -6,7 +6,7 @@ the update, snapshots and restores; it is written once for all methods.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.contract import (
+    HasSharedFusion,
     MultiModalModel,
+    check_fused,
     check_need,
     check_parts,
     encode_checked,
@@ -24,6 +26,7 @@ from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
 from dasp.core.types import Fused, Inputs, Prediction, Step, Tokens
+from dasp.methods.group import ALONE, Group, with_stand_in
 
 Predict = Literal["before", "after"]
 
@@ -66,8 +69,20 @@ class Method(nn.Module, ABC):
     and teaches nothing, as `dasp.methods.missing` says. Nothing to say for a method of exactly
     two modalities or one that `needs` the fusion's attention: they never learn from a part."""
 
+    sharded: ClassVar[bool] = False
+    """True: `step` learns from samples only through logits that `forward` gave, and from those by a
+    loss that the loop descends. Then a stream may be shared among ranks (`dasp.methods.sharding`):
+    `forward` gives the logits of all ranks' samples."""
+
+    version: ClassVar[int | None] = None
+    """None: stored results know the method by its file, and any edit of it makes them stale. A
+    number: they know it by this, which is raised whenever an edit changes its figures."""
+
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
+
+    group: Group = ALONE
+    """Those who share the stream; `dasp.adapt` sets it."""
 
     def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
         super().__init__()
@@ -122,12 +137,18 @@ class Method(nn.Module, ABC):
         return torch.optim.Adam(parameters, lr=lr)
 
     def forward(self, batch: Tokens) -> Fused:
-        """Run the model on a batch as `step` receives it."""
-        return self.fuse(self.adapted_tokens(batch))
+        """Run the model on a batch as `step` receives it.
+
+        Where ranks share the stream, the logits are those of all their samples (B, C); embedding
+        and attention are those of this rank's own.
+        """
+        fused = self.fuse(self.adapted_tokens(batch))
+        return replace(fused, logits=self.group.gather(fused.logits))
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
         """Run the encoders, checked against the contract."""
-        return encode_checked(self.model, inputs)
+        encoded = encode_checked(self.model, with_stand_in(inputs))
+        return {name: tokens[: len(inputs[name])] for name, tokens in encoded.items()}
 
     def fuse(self, tokens: Tokens, attention: bool = False, own_norm: bool = False) -> Fused:
         """Run the fusion on any subset of the modalities, checked against the contract.
@@ -135,11 +156,26 @@ class Method(nn.Module, ABC):
         What comes out of a pass in bfloat16 or float16 is raised to float32 here, once, so that
         losses and scores need not think of it.
         """
-        fused = fuse_checked(self.model, tokens, attention, own_norm)
+        fused = fuse_checked(self.model, with_stand_in(tokens), attention, own_norm)
+        rows = slice(len(next(iter(tokens.values()))))
         maps = fused.attention
         if maps is not None:
             maps = replace(maps, weights=_raised(maps.weights))
-        return Fused(_raised(fused.embedding), _raised(fused.logits), maps)
+        return Fused(_raised(fused.embedding[rows]), _raised(fused.logits[rows]), maps)
+
+    def prepare_fusion(self, tokens: Tokens) -> dict[str, Any]:
+        """Do what passes through the fusion have in common, for a model that can; else nothing."""
+        model = self.model
+        return model.prepare_fusion(tokens) if isinstance(model, HasSharedFusion) else dict(tokens)
+
+    def fuse_prepared(self, prepared: Mapping[str, Any]) -> Fused:
+        """Run the fusion on any subset of what was prepared, as `fuse` does on tokens."""
+        model = self.model
+        if not isinstance(model, HasSharedFusion):
+            return self.fuse(prepared)
+        fused = model.fuse_prepared(prepared)
+        fused = check_fused(fused, len(fused.logits), model)
+        return Fused(_raised(fused.embedding), _raised(fused.logits))
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of every LayerNorm of the model."""

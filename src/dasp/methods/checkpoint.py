@@ -13,12 +13,14 @@ from dasp.service.recorder import Recorder
 class Checkpoint:
     """Where and how often a state is written. A file that is there is replaced, or resumed from."""
 
-    def __init__(self, path: str | Path, every: int) -> None:
+    def __init__(self, path: str | Path, every: int, writes: bool = True) -> None:
+        """Write every so many batches; or, on all ranks but one, only `resume` from the file."""
         whole(checkpoint_every=every)
-        self.path, self.every = Path(path), every
+        self.path, self.every, self.writes = Path(path), every, writes
         if self.path.is_dir():
             raise OptionError(f"checkpoint={str(path)!r} is a folder: give the path of a file.")
-        remove_parts(self.path)
+        if writes:
+            remove_parts(self.path)
         self._written_at = 0
 
     def start_from(self, batches: int) -> int:
@@ -29,7 +31,7 @@ class Checkpoint:
     def after_batch(self, recorder: Recorder, state: Callable[[], saved.State]) -> None:
         """Write the state if it is due. If that fails the old file stays, and the run goes on."""
         batches = recorder.counters.totals["batches"]
-        if batches - self._written_at < self.every:
+        if not self.writes or batches - self._written_at < self.every:
             return
         self._written_at = batches
         recorder.to_disk()  # first the log, so that it has every batch that the state knows

@@ -1,6 +1,7 @@
 """DASP: diagnose which modality is shifted, adapt that one freely, keep the others steady."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Literal
 
 import torch
@@ -11,6 +12,7 @@ from dasp.core.types import Diagnosis, Fused, Inputs, Prediction, Step, Tokens
 from dasp.methods.adapters import AdapterPair, Kinds, Role
 from dasp.methods.base import METHODS, Method, not_negative, whole
 from dasp.methods.dasp_loss import dasp_loss, label_mix
+from dasp.methods.dasp_passes import LearningPasses, SourcePasses, adapted_logits, joined
 from dasp.methods.dasp_variants import VARIANTS, Variant, one_of, resolve
 from dasp.methods.diagnosis import Diagnoser, Indicator, Level, Rules
 from dasp.methods.guard import CollapseGuard
@@ -69,6 +71,9 @@ class Dasp(Method):
     also p_source), one joint with gradient, and one more for each modality with a KL term of
     weight above 0. In a batch without update: the scores and one joint, no gradient.
     """
+
+    version = 1
+    sharded = True
 
     def __init__(
         self,
@@ -143,33 +148,31 @@ class Dasp(Method):
         empty = [name for name, parts in seen.items() if not parts]
         if empty:
             raise ContractError(f"fit() was given no clean samples of {', '.join(empty)}.")
-        self.diagnoser.fit({name: _joined(parts) for name, parts in seen.items()})
+        self.diagnoser.fit({name: joined(parts) for name, parts in seen.items()})
 
     def step(self, batch: Tokens) -> Step:
-        """Diagnose, predict from adapted tokens, and take the loss."""
-        alone, diagnosis = self._diagnose(batch, remember=True)
+        """Diagnose, predict from adapted tokens, and take the loss and its gradient."""
+        source, diagnosis = self._diagnose(batch, remember=True)
         roles = self._roles(diagnosis)
         if "source" in roles.values():
-            with torch.no_grad():
-                return Step(self.fuse(batch).logits, diagnosis=diagnosis)
-        adapted = self._adapt(batch, roles)
-        logits = self.fuse(adapted).logits
-        healthy = label_mix(alone, diagnosis.biased)
+            return Step(source.joint(), diagnosis=diagnosis)
+        alone = source.alone
+        del source  # it holds much memory
+        passes = LearningPasses(self, batch, partial(self._adapt, roles=roles))
+        healthy = self.group.gather(label_mix(alone, diagnosis.biased))
         if self.guard is not None:
-            fallen = self.guard.judge(logits, healthy, self.trainable())
+            fallen = self.guard.judge(passes.logits, healthy, self.trainable())
             if fallen is not None:
-                return Step(logits, diagnosis=diagnosis, rollback=fallen)
+                return Step(passes.logits.detach(), diagnosis=diagnosis, rollback=fallen)
         target = healthy.mean(dim=0) if self.rules["label_mix"] == "healthy" else None
-        loss = dasp_loss(
-            logits,
-            self._divergence(adapted, alone, roles, plastic=False) if self.lambda_kl else 0.0,
-            self.lambda_ent,
-            self.lambda_kl,
-            target,
+        loss, gradients = passes.gradients(
+            dasp_loss(passes.logits, self.lambda_ent, target),
+            self._kl_weights(roles),
+            partial(self._divergence, alone),
+            list(self.trainable()),
         )
-        if weight := self.rules["lambda_kl_biased"]:
-            loss = loss + weight * self._divergence(adapted, alone, roles, plastic=True)
-        return Step(logits, loss, diagnosis, rate=self._rate(len(logits)))
+        logits = passes.logits.detach()
+        return Step(logits, loss, diagnosis, gradients, rate=self._rate(len(logits)))
 
     def roll_back(self) -> None:
         """Return the adapters to the last good ones."""
@@ -179,9 +182,13 @@ class Dasp(Method):
     @torch.no_grad()
     def predict(self, batch: Tokens) -> Prediction:
         """Diagnose, and predict with the adapters as they are."""
-        _, diagnosis = self._diagnose(batch, remember=False)
-        adapted = self._adapt(batch, self._roles(diagnosis))
-        return Prediction(self.fuse(adapted).logits, diagnosis)
+        source, diagnosis = self._diagnose(batch, remember=False)
+        roles = self._roles(diagnosis)
+        if "source" in roles.values():
+            return Prediction(source.joint(), diagnosis)
+        del source  # it holds much memory
+        adapt = partial(self._adapt, roles=roles)
+        return Prediction(adapted_logits(self, batch, adapt), diagnosis)
 
     @torch.no_grad()
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
@@ -190,10 +197,10 @@ class Dasp(Method):
         return self._adapt(batch, self._roles(diagnosis))
 
     @torch.no_grad()
-    def _diagnose(self, batch: Tokens, remember: bool) -> tuple[dict[str, Fused], Diagnosis]:
-        alone = {name: self.fuse({name: tokens}) for name, tokens in batch.items()}
+    def _diagnose(self, batch: Tokens, remember: bool) -> tuple[SourcePasses, Diagnosis]:
+        source = SourcePasses(self, batch)
         with torch.autocast(next(iter(batch.values())).device.type, enabled=False):
-            return alone, self.diagnoser(alone, self.delta, remember)
+            return source, self.diagnoser(source.alone, self.delta, remember, self.group)
 
     def _roles(self, diagnosis: Diagnosis) -> dict[str, Role]:
         """Say what each modality's adapters do in this batch: all "source", or none."""
@@ -208,24 +215,23 @@ class Dasp(Method):
     def _adapt(self, batch: Tokens, roles: Mapping[str, Role]) -> dict[str, Tensor]:
         return {name: self.adapters[name](tokens, roles[name]) for name, tokens in batch.items()}
 
+    def _kl_weights(self, roles: Mapping[str, Role]) -> dict[str, float]:
+        """Give the weight of each modality's KL term, where it has one."""
+        weights = {
+            name: self.rules["lambda_kl_biased"] if role == "plastic" else self.lambda_kl
+            for name, role in roles.items()
+        }
+        return {name: weight for name, weight in weights.items() if weight}
+
     def _divergence(
-        self, adapted: Tokens, alone: Mapping[str, Fused], roles: Mapping[str, Role], plastic: bool
-    ) -> Tensor | float:
-        """Sum the KL terms of the modalities given over to plasticity, or of the others."""
-        terms = []
-        for name in adapted:
-            if (roles[name] == "plastic") == plastic:
-                source = alone[name].logits
-                now = self.fuse({name: adapted[name]}).logits
-                pair = (source, now) if self.rules["kl_from"] == "source" else (now, source)
-                terms.append(kl_divergence(*pair))
-        return torch.stack(terms).sum() if terms else 0.0
+        self, alone: Mapping[str, Fused], name: str, now: Tensor, rows: slice
+    ) -> Tensor:
+        """KL between what a modality says alone with its adapters (b, C) and what it said."""
+        source = alone[name].logits[rows]
+        return kl_divergence(
+            *((source, now) if self.rules["kl_from"] == "source" else (now, source))
+        )
 
     def _rate(self, samples: int) -> float:
         full: int = self.rules["full_batch"]
         return min(1.0, samples / full) ** 0.5 if full else 1.0
-
-
-def _joined(parts: list[Fused]) -> Fused:
-    embedding = torch.cat([part.embedding for part in parts])
-    return Fused(embedding, torch.cat([part.logits for part in parts]))

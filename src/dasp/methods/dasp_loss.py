@@ -23,11 +23,9 @@ def diversity(logits: Tensor, target: Tensor | None = None) -> Tensor:
     return (mean * (mean.log() - wanted.log())).sum()
 
 
-def dasp_loss(
-    logits: Tensor, divergence: Tensor | float, ent: float, kl: float, target: Tensor | None = None
-) -> Tensor:
-    """L = diversity + λ_ent·mean H + λ_kl·KL of the steady modalities."""
-    return diversity(logits, target) + ent * entropy(logits).mean() + kl * divergence
+def dasp_loss(logits: Tensor, ent: float, target: Tensor | None = None) -> Tensor:
+    """Diversity + λ_ent·mean H: the loss but for its KL terms, which are of other passes."""
+    return diversity(logits, target) + ent * entropy(logits).mean()
 
 
 @torch.no_grad()

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from dasp.core.errors import InputError
 from dasp.core.types import Diagnosis, Fused
+from dasp.methods.group import ALONE, Group
+from dasp.methods.moments import moments, packed, redundancy_of_moments, unpacked
 from dasp.methods.profile import CleanProfile, profile
 from dasp.methods.redundancy import DimensionFilter, Score, diagnose, redundancy
 
@@ -28,6 +30,11 @@ class Rules:
     level: Level
     queue: int
     false_alarms: float
+
+    @property
+    def form(self) -> Score:
+        """Return the form of redundancy that the score is made from."""
+        return "correlation" if self.score in ("correlation", "corrected") else "cosine"
 
     @property
     def limit(self) -> float:
@@ -75,24 +82,33 @@ class Diagnoser(nn.Module):
         self.fitted.fill_(True)
 
     @torch.no_grad()
-    def forward(self, alone: Mapping[str, Fused], delta: float, remember: bool) -> Diagnosis:
-        """Diagnose the modalities present; with `remember`, the batch counts for later ones."""
+    def forward(
+        self, alone: Mapping[str, Fused], delta: float, remember: bool, group: Group = ALONE
+    ) -> Diagnosis:
+        """Diagnose the modalities present; with `remember`, the batch counts for later ones.
+
+        Where ranks share the stream, `alone` is of this rank's samples, the diagnosis of all.
+        """
         if self.rules.score == "profile" and self.fitted:
-            return self._by_profile(alone, remember)
-        embeddings = {
-            name: self._with_recent(name, fused.embedding, remember)
-            for name, fused in alone.items()
-        }
-        scores = self._redundancy(embeddings)
+            return self._by_profile(alone, remember, group)
+        width = next(iter(alone.values())).embedding.shape[1]
+        if self.rules.queue or group.gathers(width):
+            whole = {name: group.gather(fused.embedding) for name, fused in alone.items()}
+            scores = self._redundancy(
+                {name: self._with_recent(name, rows, remember) for name, rows in whole.items()}
+            )
+        else:
+            scores = self._redundancy_by_moments(alone, group)
         strict = self.rules.threshold == "above"
         if self.rules.level == "lowest":
             return diagnose(scores, delta, strict)
         return self._against_own_levels(scores, delta, strict, remember)
 
-    def _by_profile(self, alone: Mapping[str, Fused], remember: bool) -> Diagnosis:
+    def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Group) -> Diagnosis:
         scores = {}
         for name, fused in alone.items():
-            own, rows = self._profile_of(name), profile(fused)
+            own = self._profile_of(name)
+            rows = group.gather(profile(fused).to(own.mean))
             rows = self._with_recent(name, rows, remember, own)
             scores[name] = float(own.distance(rows))
         excess = {name: score - self.rules.limit for name, score in scores.items()}
@@ -118,14 +134,22 @@ class Diagnoser(nn.Module):
         return Diagnosis(dict(scores), over, frozenset(biased))
 
     def _redundancy(self, embeddings: Mapping[str, Tensor]) -> dict[str, float]:
-        score: Score = (
-            "correlation" if self.rules.score in ("correlation", "corrected") else "cosine"
-        )
-        found = redundancy(embeddings, score, self.rules.dimension_filter)
+        found = redundancy(embeddings, self.rules.form, self.rules.dimension_filter)
+        return self._corrected(found, {name: len(rows) for name, rows in embeddings.items()})
+
+    def _redundancy_by_moments(self, alone: Mapping[str, Fused], group: Group) -> dict[str, float]:
+        """Do as `_redundancy` does on the embeddings of all ranks, without moving them."""
+        triangles = [packed(moments(fused.embedding)) for fused in alone.values()]
+        group.add_up(triangles)
+        parts = dict(zip(alone, map(unpacked, triangles), strict=True))
+        found = redundancy_of_moments(parts, self.rules.form, self.rules.dimension_filter)
+        return self._corrected(found, {name: round(float(m[0, 0])) for name, m in parts.items()})
+
+    def _corrected(self, found: Mapping[str, Tensor], rows: Mapping[str, int]) -> dict[str, float]:
         scores = {name: float(value) for name, value in found.items()}
         if self.rules.score != "corrected":
             return scores
-        return {name: without_noise_floor(r, len(embeddings[name])) for name, r in scores.items()}
+        return {name: without_noise_floor(r, rows[name]) for name, r in scores.items()}
 
     def _with_recent(
         self, name: str, rows: Tensor, remember: bool, clean: CleanProfile | None = None

@@ -1,5 +1,7 @@
 """One batch through one method: infer, adapt, guard, remember. Written once for all methods."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -56,12 +58,14 @@ class Engine:
         self.method.generator.manual_seed(seed)
         try:
             outcome = self._adapt(batch)
+            if not outcome.rejected:
+                self.method.group.settle()
         except BaseException:
             self.memory.restore(before)
             raise
         if not outcome.rejected:
             self.memory.batch_index += 1
-            return outcome
+            return self._own(outcome)
         self.memory.restore(before)
         return self._without_failures(batch, outcome)
 
@@ -74,7 +78,8 @@ class Engine:
     def infer_rows(self, batch: Tokens, rows: Tensor, why: str) -> Outcome:
         """Infer on the samples that can be used, `rows` (B,) bool of a batch refused for the rest.
 
-        `batch` holds those samples alone, prepared; the others get NaN logits.
+        `batch` holds those samples alone, prepared; the others get NaN logits. Where ranks share
+        the stream, `rows` are those of all, and `batch` holds this rank's.
         """
         logits = torch.full((len(rows), self.method.model.num_classes), torch.nan)
         logits = logits.to(rows.device)
@@ -84,7 +89,7 @@ class Engine:
             own = self._rebalanced(prediction.logits)
             own[~predicted_rows(own)] = torch.nan
             logits[rows], diagnosis = own, prediction.diagnosis
-        return Outcome(logits, diagnosis, rejected=why)
+        return self._own(Outcome(logits, diagnosis, rejected=why))
 
     @torch.no_grad()
     def alone(self, batch: Tokens) -> dict[str, Tensor]:
@@ -161,9 +166,14 @@ class Engine:
         """Predict again without the samples that the model failed on, which spoil the diagnosis."""
         rows = predicted_rows(outcome.logits)
         if rows.all():
-            return outcome
-        good = {name: value[rows] for name, value in batch.items()}
-        return self.infer_rows(good, rows, overflown(rows))
+            return self._own(outcome)
+        own = self.method.group.own(rows)
+        good = {name: value[own] for name, value in batch.items()}
+        return self.infer_rows(good, rows, overflown(own, rows))
+
+    def _own(self, outcome: Outcome) -> Outcome:
+        """Give what this rank asked for, of what all ranks' samples gave."""
+        return replace(outcome, logits=self.method.group.own(outcome.logits))
 
     def _outcome(
         self,

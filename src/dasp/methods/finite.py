@@ -20,18 +20,24 @@ def predicted_rows(logits: Tensor) -> Tensor:
     return ~logits.detach().log_softmax(dim=1).isnan().any(dim=1)
 
 
-def spoilt(batch: Inputs, finite: Tensor) -> str:
-    """Say which samples of which modalities hold NaN or Inf."""
+def spoilt(batch: Inputs, finite: Tensor, everywhere: Tensor | None = None) -> str:
+    """Say which samples of which modalities hold NaN or Inf; see `overflown`."""
     names = [name for name, value in batch.items() if not torch.isfinite(value).all()]
-    return f"NaN or Inf in {' and '.join(names)}, {_counted(finite)}"
+    where = f"in {' and '.join(names)}, " if names else ""
+    return f"NaN or Inf {where}{_counted(finite, everywhere)}"
 
 
-def overflown(predicted: Tensor) -> str:
-    """Say for which samples the model made no distribution of finite inputs."""
-    return f"the model's prediction is NaN or Inf, {_counted(predicted)}"
+def overflown(predicted: Tensor, everywhere: Tensor | None = None) -> str:
+    """Say for which samples the model made no distribution of finite inputs.
+
+    `predicted` (b,) are this rank's, `everywhere` (B,) all ranks', in their order.
+    """
+    return f"the model's prediction is NaN or Inf, {_counted(predicted, everywhere)}"
 
 
-def _counted(good: Tensor) -> str:
+def _counted(good: Tensor, everywhere: Tensor | None) -> str:
+    if everywhere is not None and good.all():
+        return f"on another rank, {int((~everywhere).sum())} of all {len(everywhere)} samples"
     rows = (~good).nonzero().flatten().tolist()
     shown = ", ".join(map(str, rows[:8])) + (", …" if len(rows) > 8 else "")
     return f"{len(rows)} of {len(good)} samples: {shown}"

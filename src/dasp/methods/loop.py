@@ -15,6 +15,7 @@ from dasp.methods import intake, saved
 from dasp.methods.base import Method
 from dasp.methods.checkpoint import Checkpoint
 from dasp.methods.engine import Engine
+from dasp.methods.group import apart
 from dasp.methods.options import Options
 from dasp.methods.owners import Owners
 from dasp.methods.state import Snapshot
@@ -114,12 +115,14 @@ class Adaptation:
         Changes nothing. Beside the joint prediction it tells which sensor a mistake comes from.
         """
         with self._lock:
-            return self._engine.alone(self._engine.prepare(self._checked(inputs, "inputs")))
+            _OWNERS.check(self)
+            return intake.alone(self._engine, inputs, "inputs")
 
     def alone_on_tokens(self, tokens: Tokens) -> dict[str, Tensor]:
         """Do as `alone` does, on tokens {name: (B, N, D)} already encoded by this model."""
         with self._lock:
-            return self._engine.alone(self._checked(tokens, "tokens"))
+            _OWNERS.check(self)
+            return intake.alone(self._engine, tokens, "tokens")
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -139,11 +142,15 @@ class Adaptation:
 
     def fit(self, source: Iterable[Inputs]) -> None:
         """Let the method learn from clean source batches; what it learns survives `reset`."""
-        with self._lock:
+        group = self.method.group
+        with self._lock, group.together():
             _OWNERS.check(self)
             self.memory.restore(self.source)
+            batches = group.join(intake.clean_batches(source, self.method))
             try:
-                self.method.fit(intake.clean_batches(source, self.method))
+                with apart(self.method):
+                    self.method.fit(batches)
+                group.settle()
             except BaseException:
                 self.memory.restore(self.source)
                 raise
@@ -215,10 +222,6 @@ class Adaptation:
             if self._checkpoint is not None and not frozen:
                 self._checkpoint.after_batch(self._recorder, self.state)
             return outcome
-
-    def _checked(self, batch: Inputs, kind: str) -> Inputs:
-        _OWNERS.check(self)
-        return intake.checked(batch, self.method, kind)
 
     def _is_frozen(self) -> bool:
         return getattr(self._thread, "frozen", False)

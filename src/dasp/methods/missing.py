@@ -38,7 +38,8 @@ def predict(method: Method, batch: Tokens) -> Prediction:
     if learns_from(method, batch):
         return method.predict(batch)
     with torch.no_grad():
-        return Prediction(method.fuse(adapted_tokens(method, batch)).logits)
+        logits = method.fuse(adapted_tokens(method, batch)).logits
+        return Prediction(method.group.gather(logits))
 
 
 def adapted_tokens(method: Method, batch: Tokens) -> dict[str, Tensor]:

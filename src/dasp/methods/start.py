@@ -1,18 +1,24 @@
 """`dasp.adapt`: the way in."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
 
 from dasp.methods.base import Method, Predict, build_method
 from dasp.methods.checkpoint import Checkpoint
+from dasp.methods.group import ALONE, Group
 from dasp.methods.loop import Adaptation
 from dasp.methods.options import Options
+from dasp.methods.ranks import Ranks
 from dasp.methods.rebalance import MEMORY
 from dasp.methods.saved import about
+from dasp.methods.sharding import enter
 from dasp.service.recorder import Recorder
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 @torch.inference_mode(False)
@@ -29,6 +35,7 @@ def adapt(
     log: str | Path | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 50,
+    group: "ProcessGroup | Literal['world'] | None" = None,
     seed: int = 0,
     **hyper: Any,
 ) -> Adaptation:
@@ -50,18 +57,31 @@ def adapt(
         log: a file to which every event is appended as a line of JSON, see `dasp.events`.
         checkpoint: a file to which the state is written; `tta.resume()` goes on from it.
         checkpoint_every: how many batches lie between two checkpoints.
+        group: the ranks that share one stream, "world" for all processes of `torchrun`: each calls
+            with its part of every batch, and all learn what one process would learn from the
+            joined batch (docs/distributed.md). Only the first writes `log` and `checkpoint`.
         seed: of adapters' initial weights and of a method's own draws.
         **hyper: hyper-parameters of the method, such as `variant="paper"`.
     """
-    built = build_method(method, model, seed, **hyper)
-    options = Options(
-        lr=built.default_lr if lr is None else lr,
-        predict=predict or built.default_predict,
-        steps=steps,
-        autocast=autocast,
-        rebalance=rebalance,
-        rebalance_memory=rebalance_memory,
-    )
-    keeper = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
-    recorder = Recorder(built.model.modalities, about(built), log)
-    return Adaptation(built, options, recorder, keeper)
+    company = ALONE if group is None else _ranks(group, model)
+    writes = company.rank == 0
+    with company.together():
+        built = build_method(method, model, seed, **hyper)
+        built.group = company
+        options = Options(
+            lr=built.default_lr if lr is None else lr,
+            predict=predict or built.default_predict,
+            steps=steps,
+            autocast=autocast,
+            rebalance=rebalance,
+            rebalance_memory=rebalance_memory,
+        )
+        keeper = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every, writes)
+        recorder = Recorder(built.model.modalities, about(built), log if writes else None)
+        adaptation = Adaptation(built, options, recorder, keeper)
+        enter(company, adaptation.memory, options)
+    return adaptation
+
+
+def _ranks(group: "ProcessGroup | str", model: nn.Module) -> Group:
+    return Ranks(group, next(model.parameters(), torch.empty(0)).device)

@@ -54,6 +54,7 @@ class Memory:
             for parameter, gradient in zip(self.weights.values(), step.gradients, strict=True):
                 parameter.grad = gradient
         gradients = [p.grad for p in self.weights.values() if p.grad is not None]
+        self.method.group.average(gradients)
         # The sum of squares, not each value: Adam squares them, and an overflow would stay.
         if not all(torch.isfinite(g.square().sum()) for g in gradients):
             return "a gradient is not finite"
@@ -115,6 +116,11 @@ class Memory:
                     self.optimizer.state[parameter][key] = value
         if not keep_index:
             self.batch_index = snapshot.batch_index
+
+    def checksum(self) -> int:
+        """Return a number that differs if a bit of the weights does, whatever the order of sums."""
+        halves = (p.detach().reshape(-1).view(torch.int16) for p in self.weights.values())
+        return sum(int(half.sum()) for half in halves)
 
     def report(self) -> Trainable:
         """Say what is trained."""

@@ -101,9 +101,18 @@ class CavMae(nn.Module):
     def fuse(self, tokens: Tokens) -> Fused:
         """Fuse any non-empty subset, audio tokens first, by the shared blocks and shared norms."""
         x, _ = self._join(tokens)
-        for block in self.shared_blocks:
-            x = block(x)
-        return self._classify(x)
+        return self._fuse_joined(x, self.shared_blocks[0].start(x))  # type: ignore[operator]
+
+    def prepare_fusion(self, tokens: Tokens) -> dict[str, tuple[Tensor, Tensor]]:
+        """Give each modality's tokens (B, N, D) with their queries, keys and values (B, N, 3D)."""
+        first = self.shared_blocks[0]
+        return {name: (x, first.start(x)) for name, x in tokens.items()}  # type: ignore[operator]
+
+    def fuse_prepared(self, prepared: Mapping[str, tuple[Tensor, Tensor]]) -> Fused:
+        """Fuse any non-empty subset of what was prepared, as `fuse` does."""
+        x, _ = self._join({name: x for name, (x, _) in prepared.items()})
+        qkv, _ = self._join({name: qkv for name, (_, qkv) in prepared.items()})
+        return self._fuse_joined(x, qkv)
 
     def fuse_with_attention(self, tokens: Tokens) -> Fused:
         """Fuse, and keep the last shared block's attention weights, differentiable."""
@@ -176,6 +185,14 @@ class CavMae(nn.Module):
         if len(present) == 1:
             return tokens[present[0]], spans
         return torch.cat([tokens[name] for name in present], dim=1), spans
+
+    def _fuse_joined(self, x: Tensor, qkv: Tensor) -> Fused:
+        """Run the shared blocks on (B, N, D), the first of which has done (B, N, 3D) already."""
+        first, *others = self.shared_blocks
+        x = first.finish(x, qkv)  # type: ignore[operator]
+        for block in others:
+            x = block(x)
+        return self._classify(x)
 
     def _classify(self, x: Tensor, attention: Attention | None = None) -> Fused:
         embedding = self.norm(x).mean(dim=1)  # (B, N, D) → (B, D)

@@ -20,19 +20,22 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, D) → (B, N, D), by the fused kernel."""
-        q, k, v = self._split(x)
-        return self._join(F.scaled_dot_product_attention(q, k, v))
+        return self.attend(self.qkv(x))
+
+    def attend(self, qkv: Tensor) -> Tensor:
+        """Attend by queries, keys and values (B, N, 3D) → (B, N, D)."""
+        return self._join(F.scaled_dot_product_attention(*self._split(qkv)))
 
     def with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B, N, D) → (B, N, D) and the post-softmax weights (B, heads, N, N)."""
-        q, k, v = self._split(x)
+        q, k, v = self._split(self.qkv(x))
         weights = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(dim=-1)
         return self._join(weights @ v), weights
 
-    def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        batch, count, _ = x.shape
-        qkv = self.qkv(x).view(batch, count, 3, self.num_heads, -1)  # (B, N, 3, H, D/H)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, N, D/H)
+    def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        batch, count, _ = qkv.shape
+        parts = qkv.view(batch, count, 3, self.num_heads, -1).unbind(2)  # each (B, N, H, D/H)
+        q, k, v = (part.transpose(1, 2) for part in parts)  # each (B, H, N, D/H)
         return q, k, v
 
     def _join(self, x: Tensor) -> Tensor:
@@ -66,7 +69,16 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, D) → (B, N, D)."""
-        x = x + self.attn(self.norm1(x))
+        return self.finish(x, self.start(x))
+
+    def start(self, x: Tensor) -> Tensor:
+        """Give queries, keys and values (B, N, 3D), which each token (B, N, D) has by itself."""
+        qkv: Tensor = self.attn.qkv(self.norm1(x))
+        return qkv
+
+    def finish(self, x: Tensor, qkv: Tensor) -> Tensor:
+        """(B, N, D) and its queries, keys and values (B, N, 3D) → (B, N, D)."""
+        x = x + self.attn.attend(qkv)
         out: Tensor = x + self.mlp(self.norm2(x))
         return out
 

@@ -1,0 +1,143 @@
+"""DASP's passes through the fusion: a few samples at a time, with what they share done once.
+
+Samples meet in the loss alone, so the fusion may take them in pieces; only the joint pass must
+keep all of them until the loss is known. The passes of single modalities begin with the same work
+as the joint one, on the same tokens (`HasSharedFusion`), forward and backward.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dasp.core.types import Fused, Tokens
+from dasp.methods.base import Method
+from dasp.methods.group import with_stand_in
+
+# Numbers in the tokens of one piece: 15 samples of ViT-B, which keep two cores busy.
+AT_ONCE = 2**23
+
+Adapt = Callable[[Tokens], Tokens]
+"""Puts the adapters on tokens {name: (B, N, D)}."""
+Divergence = Callable[[str, Tensor, slice], Tensor]
+"""Takes a modality, what it says alone (b, C), and of which samples; gives the mean of a term."""
+
+
+def pieces(batch: Tokens) -> Iterator[tuple[slice, Tokens]]:
+    """Cut a batch {name: (B, N, D)} into pieces of some samples, all of nearly one size.
+
+    Of no samples (see `with_stand_in`) there is one piece, of which nothing counts.
+    """
+    samples = len(next(iter(batch.values())))
+    if samples == 0:
+        yield slice(0, 0), with_stand_in(batch)
+        return
+    numbers = sum(tokens.numel() for tokens in batch.values())
+    most = max(1, samples * AT_ONCE // numbers)
+    size = -(-samples // -(-samples // most))  # as many pieces as that makes, of even size
+    for start in range(0, samples, size):
+        rows = slice(start, min(start + size, samples))
+        yield rows, {name: tokens[rows] for name, tokens in batch.items()}
+
+
+class SourcePasses:
+    """What the source model says of each modality alone, `alone` {name: Fused of (B, …)}."""
+
+    @torch.no_grad()
+    def __init__(self, method: Method, batch: Tokens) -> None:
+        self._method = method
+        self._pieces: list[tuple[slice, Mapping[str, Any]]] = []
+        parts: dict[str, list[Fused]] = {name: [] for name in batch}
+        for rows, piece in pieces(batch):
+            prepared = method.prepare_fusion(piece)
+            self._pieces.append((rows, prepared))
+            for name, own in prepared.items():
+                parts[name].append(_fused(method, {name: own}, rows))
+        self.alone = {name: joined(own) for name, own in parts.items()}
+
+    @torch.no_grad()
+    def joint(self) -> Tensor:
+        """Return what it says of all modalities together: logits (B, C) of all ranks' samples."""
+        own = [_fused(self._method, prepared, rows).logits for rows, prepared in self._pieces]
+        return self._method.group.gather(torch.cat(own))
+
+
+@torch.no_grad()
+def adapted_logits(method: Method, batch: Tokens, adapt: Adapt) -> Tensor:
+    """Return what the model says of adapted tokens: logits (B, C) of all ranks' samples."""
+    own = [
+        _fused(method, method.prepare_fusion(adapt(piece)), rows).logits
+        for rows, piece in pieces(batch)
+    ]
+    return method.group.gather(torch.cat(own))
+
+
+class LearningPasses:
+    """The joint pass with adapters, and then the gradient of a loss of it and of further passes.
+
+    `logits` (B, C) are those of all ranks' samples. Gradients come from this rank's own, times the
+    number of ranks, since the loop takes the mean over ranks.
+    """
+
+    def __init__(self, method: Method, batch: Tokens, adapt: Adapt) -> None:
+        self._method = method
+        self._pieces = []
+        for rows, piece in pieces(batch):
+            prepared = method.prepare_fusion(adapt(piece))
+            self._pieces.append((rows, prepared, _fused(method, prepared, rows).logits))
+        own = torch.cat([logits.detach() for *_, logits in self._pieces])
+        self.logits = method.group.gather(own).requires_grad_()
+
+    def gradients(
+        self,
+        loss: Tensor,
+        weights: Mapping[str, float],
+        divergence: Divergence,
+        parameters: Sequence[nn.Parameter],
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """Return the whole loss () and its gradients, None where a parameter takes no part.
+
+        `loss` is that of `logits`; added to it is, for each modality with a weight, this weight
+        times a divergence of what the modality says alone. It can be called once.
+        """
+        group = self._method.group
+        (from_logits,) = torch.autograd.grad(loss, self.logits)
+        from_logits = group.own(from_logits) * group.size
+        total = loss.detach()
+        found: list[Tensor | None] = [None] * len(parameters)
+        for rows, prepared, logits in _taken(self._pieces):
+            outputs, gradients = [logits], [from_logits[rows].to(logits)]
+            share = len(logits) * group.size / len(self.logits)
+            for name, weight in weights.items() if len(logits) else ():
+                now = self._method.fuse_prepared({name: prepared[name]}).logits
+                outputs.append(weight * share * divergence(name, now, rows))
+                gradients.append(torch.ones_like(outputs[-1]))
+                total = total + outputs[-1].detach()
+            with torch.autocast(logits.device.type, enabled=False):  # it is for forward passes
+                own = torch.autograd.grad(outputs, parameters, gradients, allow_unused=True)
+            found = [_sum(sum_, new) for sum_, new in zip(found, own, strict=True)]
+        group.average([total])
+        return total, tuple(found)
+
+
+def _fused(method: Method, prepared: Mapping[str, Any], rows: slice) -> Fused:
+    """Run the fusion on a piece, and cut off what does not count."""
+    fused, count = method.fuse_prepared(prepared), rows.stop - rows.start
+    return Fused(fused.embedding[:count], fused.logits[:count])
+
+
+def joined(parts: Sequence[Fused]) -> Fused:
+    """Put the samples of several passes into one."""
+    embedding = torch.cat([part.embedding for part in parts])
+    return Fused(embedding, torch.cat([part.logits for part in parts]))
+
+
+def _taken(items: list[Any]) -> Iterator[Any]:
+    """Give the items and forget each, so that what it held is freed before the next."""
+    while items:
+        yield items.pop(0)
+
+
+def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return other if one is None else one if other is None else one + other

@@ -1,0 +1,95 @@
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dasp
+from dasp.core.errors import ContractError
+from dasp.methods import dasp_passes
+from dasp.methods.dasp_passes import pieces
+from dasp.models import CavMae, CavMaeDepth, Toy
+
+SIZES = {"embed_dim": 16, "num_heads": 2, "depth": 1, "audio_length": 32, "image_size": 32}
+
+
+def tokens_of(samples, names=("audio", "video"), dim=16, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = {"audio": 16, "video": 4, "depth": 16}
+    return {n: torch.randn(samples, lengths[n], dim, generator=generator) for n in names}
+
+
+@given(samples=st.integers(1, 40), numbers=st.integers(1, 30_000))
+def test_pieces_are_a_batch_in_order_and_small_enough(samples, numbers):
+    batch = tokens_of(samples)
+    before = dasp_passes.AT_ONCE
+    dasp_passes.AT_ONCE = numbers
+    try:
+        found = list(pieces(batch))
+    finally:
+        dasp_passes.AT_ONCE = before
+    one = sum(tokens[0].numel() for tokens in batch.values())
+    assert all(torch.equal(torch.cat([p[n] for _, p in found]), batch[n]) for n in batch)
+    assert all(len(piece["audio"]) * one <= max(numbers, one) for _, piece in found)
+    assert [rows.start for rows, _ in found] == [0] + [rows.stop for rows, _ in found[:-1]]
+
+
+@pytest.mark.parametrize("make", [CavMae, CavMaeDepth])
+@pytest.mark.parametrize("fusion_depth", [1, 2])
+def test_a_prepared_fusion_is_the_fusion(make, fusion_depth):
+    torch.manual_seed(0)
+    model = make(**SIZES, fusion_depth=fusion_depth, num_classes=5)
+    tokens = tokens_of(3, model.modalities)
+    prepared = model.prepare_fusion(tokens)
+    for size in range(1, len(tokens) + 1):
+        for names in combinations(model.modalities, size):
+            whole = model.fuse({name: tokens[name] for name in names})
+            parts = model.fuse_prepared({name: prepared[name] for name in names})
+            torch.testing.assert_close(parts.logits, whole.logits, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(parts.embedding, whole.embedding, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["released", "paper", "robust"])
+@pytest.mark.parametrize("build", [CavMae, Toy])
+def test_batches_in_pieces_teach_what_whole_ones_teach(variant, build, monkeypatch):
+    def run(at_once):
+        monkeypatch.setattr(dasp_passes, "AT_ONCE", at_once)
+        torch.manual_seed(0)
+        model = CavMae(**SIZES, num_classes=5) if build is CavMae else Toy(seed=1)
+        tta = dasp.adapt(model.double(), "dasp", variant=variant, delta=1e-9, lr=1e-2)
+        outcomes = [
+            tta.on_tokens(
+                {n: v.double() for n, v in tokens_of(11, dim=model.embed_dim, seed=s).items()}
+            )
+            for s in range(4)
+        ]
+        with tta.frozen():
+            last = tta.on_tokens(
+                {n: v.double() for n, v in tokens_of(7, dim=model.embed_dim, seed=9).items()}
+            )
+        return tta, outcomes, last.logits
+
+    (whole, *said), (parts, *found) = run(2**23), run(900)
+    assert any(outcome.updated for outcome in said[0])
+    for one, other in zip(*(outcomes for outcomes, _ in (said, found)), strict=True):
+        torch.testing.assert_close(other.logits, one.logits, rtol=1e-8, atol=1e-9)
+        assert (one.diagnosis.biased, one.updated) == (other.diagnosis.biased, other.updated)
+        if one.loss is not None:
+            assert other.loss == pytest.approx(one.loss, rel=1e-8)
+    torch.testing.assert_close(found[1], said[1], rtol=1e-8, atol=1e-9)
+    for name, weight in whole.memory.weights.items():
+        torch.testing.assert_close(parts.memory.weights[name], weight, rtol=1e-6, atol=1e-8)
+
+
+def test_a_prepared_fusion_that_differs_is_named():
+    class Wrong(CavMae):
+        def fuse_prepared(self, prepared):
+            fused = super().fuse_prepared(prepared)
+            return dasp.Fused(fused.embedding, fused.logits + 1)
+
+    model = Wrong(**SIZES, num_classes=5)
+    inputs = {"audio": torch.zeros(2, 32, 128), "video": torch.zeros(2, 3, 32, 32)}
+    with pytest.raises(ContractError, match=r"fuse_prepared.*another logits"):
+        dasp.check_model(model, inputs)
+    dasp.check_model(CavMae(**SIZES, num_classes=5), inputs)
