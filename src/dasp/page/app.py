@@ -98,7 +98,8 @@ class Visitor:
         while True:
             self._news.clear()
             if self._runner.stopped:
-                await self._socket.close(1001, "the page is closed")
+                with suppress(WebSocketDisconnect, RuntimeError):
+                    await self._socket.close(1001, "the page is closed")
                 return
             news, mark = self._runner.board.since(mark)
             if news is None:

@@ -41,7 +41,7 @@ export class Charts {
   #accuracy() {
     const { lanes, window } = this.about;
     const series = lanes.map((name) => ({ ...laneLook(name, lanes), label: name, value: (p) => p.accuracy[name] }));
-    const range = (all) => [Math.max(0, Math.floor(Math.min(0.8, ...all) * 10 - 0.5) / 10), Math.min(1, Math.ceil(Math.max(0.9, ...all) * 10) / 10)];
+    const range = (all) => (all.length ? tenths(Math.min(...all), Math.max(...all)) : [0, 1]);
     const format = (share, axis) => (axis ? `${Math.round(100 * share)}%` : percent(share));
     const about = `Share of right predictions in the last ${window} batches.`;
     return new Chart(this.place, { title: "Running accuracy", about, series, range, format, height: 230 });
@@ -50,7 +50,7 @@ export class Charts {
   #loss() {
     const series = [{ label: "loss", colour: "l2", dash: "", wide: true, value: (p) => p.loss }];
     const range = (all) => (all.length ? padded(Math.min(...all), Math.max(...all)) : [0, 1]);
-    return new Chart(this.place, { title: "Loss", about: "Of the batches that were learnt from.", series, range, format: short });
+    return new Chart(this.place, { title: "Loss", about: "Of the batches that were learnt from.", series, range, format: (loss) => loss?.toFixed(3) ?? "–" });
   }
 
   // The parts that are trained are known from the first batch on.
@@ -98,6 +98,12 @@ export function tiles(point, { lanes }) {
 function common(limits) {
   const values = Object.values(limits);
   return values.length && values.every((one) => one === values[0]) ? values[0] : null;
+}
+
+// Whole tenths around some shares, two of them at least.
+function tenths(low, high) {
+  const top = Math.min(10, Math.ceil(10 * high + 0.2));
+  return [Math.max(0, Math.min(top - 2, Math.floor(10 * low - 0.2))) / 10, top / 10];
 }
 
 function padded(low, high) {

@@ -10,7 +10,7 @@ export class Controls {
     this.damage = {};
     const find = (id) => document.getElementById(id);
     this.parts = { play: find("play"), speed: find("speed"), severity: find("severity") };
-    find("run").hidden = !about.can.length;
+    find("run").hidden = find("keys").hidden = !about.can.length;
     find("controls").hidden = !about.corruptions;
     find("story").hidden = about.mode !== "demo";
     if (about.corruptions) this.#build(find("damage"));
