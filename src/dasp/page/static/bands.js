@@ -83,7 +83,7 @@ export class Bands {
 
 // As much of a word as a width has room for.
 function fitted(word, width) {
-  const room = Math.floor(width / 5.6);
+  const room = Math.floor(width / 6.4);
   return word.length <= room ? word : room > 3 ? `${word.slice(0, room - 1).trim()}…` : "";
 }
 
