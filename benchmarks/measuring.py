@@ -43,17 +43,23 @@ def timed(call: Callable[[], object]) -> Seconds:
 
 
 def take_turns(
-    ways: Mapping[str, Callable[[], object]], rounds: int, warm_up: int = 1
+    ways: Mapping[str, Callable[[], object]],
+    rounds: int,
+    warm_up: int = 1,
+    before: Callable[[], object] | None = None,
 ) -> dict[str, list[Seconds]]:
     """Time every way once a round, so that a busy machine slows all alike.
 
     Who comes first changes from round to round: what a way leaves in the caches falls to each.
+    `before` is done before each of them and is not timed.
     """
     times: dict[str, list[Seconds]] = {name: [] for name in ways}
     turns = list(ways.items())
     with Progress(transient=True) as progress:
         for round_ in progress.track(range(rounds + warm_up), description="timing in turn"):
             for name, call in turns:
+                if before is not None:
+                    before()
                 seconds = timed(call)
                 if round_ >= warm_up:
                     times[name].append(seconds)

@@ -1,7 +1,11 @@
+import json
 import multiprocessing
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 
 from dasp.bench.store import Store, digest
 from dasp.core.errors import DataError
@@ -10,7 +14,8 @@ KEY = {"kind": "inputs", "name": "a"}
 
 
 def chunks(value=1.0, rows=6):
-    def make():
+    def make(clock):
+        clock.add({"decode": 2.0})
         yield np.full((rows - 2, 3), value, np.float32)
         yield np.full((2, 3), value, np.float32)
 
@@ -20,9 +25,9 @@ def chunks(value=1.0, rows=6):
 def test_an_array_is_made_once_and_read_back(tmp_path):
     store, calls = Store(tmp_path), []
 
-    def make():
+    def make(clock):
         calls.append(1)
-        return chunks()()
+        return chunks()(clock)
 
     first = store.get(KEY, 6, make)
     again = Store(tmp_path).get(KEY, 6, make)
@@ -37,7 +42,7 @@ def test_an_array_is_made_once_and_read_back(tmp_path):
 def test_a_failure_leaves_nothing(tmp_path):
     store = Store(tmp_path)
 
-    def fails():
+    def fails(clock):
         yield np.zeros((2, 3), np.float32)
         raise RuntimeError("power cut")
 
@@ -90,9 +95,9 @@ def test_many_processes_filling_at_once_do_not_trip_over_each_other(tmp_path):
 
 
 def hold(folder, queue):
-    def slow():
+    def slow(clock):
         queue.put("made")
-        return chunks(7.0)()
+        return chunks(7.0)(clock)
 
     Store(folder).get(KEY, 6, slow)
 
@@ -112,3 +117,38 @@ def test_several_processes_make_it_once(tmp_path):
 def test_digests_see_content_and_not_order():
     assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
     assert digest({"a": 1}) != digest({"a": 2})
+
+
+def test_what_an_array_took_is_kept_beside_it(tmp_path):
+    store = Store(tmp_path)
+    store.get(KEY, 6, chunks())
+    (path,) = tmp_path.glob("*.json")
+    about = json.loads(path.read_text())
+    assert about.items() >= KEY.items()
+    assert (about["rows"], about["bytes"]) == (6, path.with_suffix(".npy").stat().st_size)
+    assert about["seconds"]["decode"] == 2.0
+    assert about["seconds"]["write"] > 0
+    assert store.clock.news() == about["seconds"]
+    store.get(KEY, 6, chunks())
+    assert store.clock.news() == {}
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    shape=some.lists(some.integers(1, 4), min_size=0, max_size=3),
+    sizes=some.lists(some.integers(1, 5), min_size=1, max_size=4),
+    dtype=some.sampled_from([np.float32, np.float16]),
+)
+def test_any_chunks_become_the_file_that_numpy_saves(tmp_path, shape, sizes, dtype):
+    rng = np.random.default_rng(0)
+    pieces = [rng.normal(size=(size, *shape)).astype(dtype) for size in sizes]
+    key = {"kind": "inputs", "case": [shape, sizes, str(dtype)]}
+    stored = Store(tmp_path / "store").get(key, sum(sizes), lambda clock: iter(pieces))
+    np.save(tmp_path / "plain.npy", np.concatenate(pieces))
+    assert Path(stored.filename).read_bytes() == (tmp_path / "plain.npy").read_bytes()
+
+
+def test_chunks_that_are_not_contiguous_keep_their_order(tmp_path):
+    rows = np.arange(24, dtype=np.float32).reshape(6, 4)
+    stored = Store(tmp_path).get(KEY, 6, lambda clock: iter([rows[:, ::-1]]))
+    assert np.array_equal(stored, rows[:, ::-1])

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 import torch
 from PIL import Image
@@ -5,6 +7,8 @@ from PIL import Image
 from dasp.core.errors import DataError, OptionError
 from dasp.data import ClipDataset, Loader, open_manifest
 from dasp.data.parallel import run_jobs, with_bar
+from dasp.streams import Domain
+from dasp.streams.domains import domain_dataset
 
 
 @pytest.fixture
@@ -71,3 +75,59 @@ def test_jobs_come_back_in_order_with_any_number_of_workers(capsys):
         assert list(results) == [3, 1, 2]
     assert "3/3" in capsys.readouterr().err
     assert list(run_jobs(abs, [])) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_samples_took_is_told_apart_from_waiting(pets, workers):
+    rain = domain_dataset(open_manifest(pets), Domain("audio", "rain", 5))
+    loader = Loader(rain, 4, workers)
+    for number, batch in enumerate(loader):
+        with loader.clock.on("adapt"):
+            assert len(batch.ids) == (4, 2)[number]
+    assert set(loader.work.seconds) == {"decode", "corrupt"}
+    assert set(loader.clock.seconds) == {"load", "adapt"}
+    assert min(*loader.work.seconds.values(), *loader.clock.seconds.values()) > 0
+    assert rain.damage is loader.dataset.damage  # the data set itself is left as it was
+    if workers == 0:
+        assert sum(loader.work.seconds.values()) <= loader.clock.seconds["load"]
+    iter(loader)
+    assert loader.work.seconds == loader.clock.seconds == {}  # counted anew in each pass
+
+
+def wait_for(path, count):
+    for _ in range(1000):
+        if len(list(path.iterdir())) >= count:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_workers_go_on_while_a_batch_is_used(pets, tmp_path, monkeypatch):
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    read = ClipDataset.__getitem__
+
+    def noted(self, index):
+        (seen / str(index)).touch()
+        return read(self, index)
+
+    monkeypatch.setattr(ClipDataset, "__getitem__", noted)
+    batches = iter(Loader(ClipDataset(open_manifest(pets)), 2, workers=1))
+    next(batches)
+    assert wait_for(seen, 6)  # all of them, though one batch was asked for
+    batches.close()
+
+
+@pytest.mark.parametrize(("ahead", "made"), [(0, 8), (5, 8), (12, 12)])
+def test_so_many_results_wait_and_no_more(tmp_path, ahead, made):
+    def touch(number):
+        (tmp_path / str(number)).touch()
+        return number
+
+    results = run_jobs(touch, range(30), 1, ahead)
+    assert next(results) == 0
+    assert wait_for(tmp_path, made)
+    assert len(list(tmp_path.iterdir())) == made
+    assert next(results) == 1
+    assert wait_for(tmp_path, made + 1)
+    results.close()

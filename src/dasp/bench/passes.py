@@ -1,7 +1,8 @@
 """How often a method sends samples through a model: counted by stage, forward and backward."""
 
+import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
@@ -9,6 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.autograd.graph import register_multi_grad_hook
+
+from dasp.core.clock import Clock
 
 ENCODERS = ("encode", "encode_prompted")
 """Calls of a model, see `dasp.core.contract`, that run one encoder for each modality given."""
@@ -85,14 +88,44 @@ class Passes:
 def counted_passes(model: nn.Module) -> Iterator[Passes]:
     """Count the passes through a model for as long as the block lasts."""
     passes = Passes()
-    before = dict(vars(model))
-    names = [name for name in ENCODERS + FUSIONS if hasattr(model, name)]
-    for name in names:
-        setattr(model, name, partial(passes.run, name, getattr(model, name)))
-    try:
+    with _replaced(model, ENCODERS + FUSIONS, lambda name, call: partial(passes.run, name, call)):
         yield passes
+
+
+class _TimedCall:
+    """A call of a model that a clock counts as encoding; a copy of the model has its own, bare."""
+
+    def __init__(self, call: Callable[..., Any], clock: Clock) -> None:
+        self.call, self.clock = call, clock
+
+    def __call__(self, *given: Any, **more: Any) -> Any:
+        with self.clock.on("encode"):
+            return self.call(*given, **more)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., Any]:
+        return copy.deepcopy(self.call, memo)
+
+
+@contextmanager
+def timed_encoders(model: nn.Module, clock: Clock) -> Iterator[None]:
+    """Count the time of a model's encoders as "encode" for as long as the block lasts."""
+    with _replaced(model, ENCODERS, lambda _, call: _TimedCall(call, clock)):
+        yield
+
+
+@contextmanager
+def _replaced(
+    model: nn.Module, names: Sequence[str], wrap: Callable[[str, Callable[..., Any]], Any]
+) -> Iterator[None]:
+    """Put `wrap(name, call)` in the place of a model's calls while the block lasts."""
+    before = dict(vars(model))
+    present = [name for name in names if hasattr(model, name)]
+    for name in present:
+        setattr(model, name, wrap(name, getattr(model, name)))
+    try:
+        yield
     finally:
-        for name in names:
+        for name in present:
             if name in before:
                 setattr(model, name, before[name])
             else:

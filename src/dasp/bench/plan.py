@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import nn
 
-from dasp.bench.features import model_digest
+from dasp.bench.features import FLOAT32, PRECISIONS, model_digest
 from dasp.bench.material import SOURCE_SAMPLES, DataOptions
 from dasp.bench.references import code_digest, find_method, find_model, model_name
 from dasp.bench.results import Cell
 from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, Method, hyperparameters
-from dasp.methods.base import not_negative, whole
+from dasp.methods.base import check_encoders, not_negative, whole
 from dasp.methods.rebalance import MEMORY
 from dasp.streams.protocols import PROTOCOLS, resets_once, sensors, visits
 
@@ -58,8 +58,12 @@ class Plan:
     corruptions: tuple[str, ...] = ()
     clean_after: int = 0
     """How many clean samples are judged after each domain of a stream without resets."""
+    tokens: str = "float32"
+    """How encoded data are kept: float32, or float16 at half the size and a little less exact."""
 
     def __post_init__(self) -> None:
+        if self.tokens not in PRECISIONS:
+            raise OptionError(unknown_name("precision of tokens", self.tokens, PRECISIONS))
         whole(**{f"batch size {size}": size for size in self.batch_sizes})
         not_negative(clean_after=self.clean_after)
 
@@ -76,6 +80,9 @@ class Plan:
             visits(protocol, self.severities[0], ())
             for name, model in models.items():
                 _check_modalities(protocol, name, model)
+        for entry in self.methods.values():
+            for model in models.values():
+                check_encoders(find_method(entry.method), model)
         return [
             Cell(
                 data=material.identity,
@@ -91,6 +98,7 @@ class Plan:
                 clean_after=self.clean_after if resets_once(protocol) else 0,
                 code=code_digest(find_method(entry.method)),
                 source=sources[label],
+                tokens=FLOAT32 if find_method(entry.method).tunes_encoder else self.tokens,
             )
             for severity in self.severities
             for batch_size in self.batch_sizes

@@ -1,6 +1,7 @@
 """Where a run keeps its arrays, and what is made there before anything is measured."""
 
 import fcntl
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from dasp.bench.material import DataOptions
 from dasp.bench.progress import Bars
 from dasp.bench.references import find_model
 from dasp.bench.store import Store
+from dasp.core.clock import Seconds
 from dasp.data.parallel import run_jobs
 
 
@@ -27,8 +29,9 @@ class Place:
     workers: int | None = None
 
     def open_store(self) -> Store:
-        """Return the feature store."""
-        return Store(self.store, self.store_gib * 2**30)
+        """Return the feature store; `~` and `$NAME` in its path are those of this machine."""
+        folder = Path(os.path.expandvars(self.store)).expanduser()
+        return Store(folder, self.store_gib * 2**30)
 
 
 @lru_cache(maxsize=4)
@@ -43,11 +46,13 @@ class Maker:
     def __init__(self, data: DataOptions, place: Place) -> None:
         self.data, self.place = data, place
 
-    def __call__(self, item: tuple[str, Part]) -> None:
-        """Make the array of a (model, part)."""
+    def __call__(self, item: tuple[str, Part]) -> Seconds:
+        """Make the array of a (model, part); return what that took, by kind of work."""
         torch.set_num_threads(1)
         model, part = item
-        open_features(model, self.data, self.place).get(part)
+        features = open_features(model, self.data, self.place)
+        features.get(part)
+        return {} if features.store is None else features.store.clock.news()
 
     def missing(self, wanted: list[tuple[str, Part]]) -> list[tuple[str, Part]]:
         """Keep what the store does not have yet."""

@@ -22,6 +22,10 @@ class Settings(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
+    def model(self) -> dict[str, str]:
+        """Return the model's name and digest."""
+
+    @property
     def key(self) -> str:
         """Return the hash of all settings."""
 
@@ -47,11 +51,12 @@ class Cell:
     clean_after: int = 0  # clean samples judged after each domain
     code: str = ""  # version of the method, or hash of its file
     source: dict[str, Any] = field(default_factory=dict)  # samples a method learns from first
+    tokens: str = "float32"  # how the store keeps them
 
     @property
     def key(self) -> str:
         """Return the hash of all settings; results of different settings never share it."""
-        settings = asdict(self)
+        settings = plain(self)
         if not self.source:  # most methods need none, and keep the keys they had without it
             del settings["source"]
         return digest(settings)
@@ -68,6 +73,17 @@ class Cell:
         return f"{'-'.join(words)}-{self.key[:8]}.json"
 
 
+def plain(cell: Settings) -> dict[str, Any]:
+    """Return all settings as plain data.
+
+    The usual precision of tokens is left out: files and keys from before there was another stay.
+    """
+    settings = asdict(cell)
+    if settings.get("tokens") == "float32":
+        del settings["tokens"]
+    return settings
+
+
 def write_result(
     folder: Path,
     cell: Settings,
@@ -80,7 +96,7 @@ def write_result(
     content = {
         "format": format_name,
         "key": cell.key,
-        "cell": asdict(cell),
+        "cell": plain(cell),
         "result": result,
         "measured": measured,
     }

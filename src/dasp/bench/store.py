@@ -6,19 +6,21 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from dasp.core.clock import Clock
 from dasp.core.errors import DataError
 from dasp.core.files import atomic_path
 
-Array = NDArray[np.float32]
-Make = Callable[[], Iterator[Array]]
-"""Gives the rows of an array in chunks, each (n, ...)."""
+Array = NDArray[np.floating[Any]]
+"""float32, or float16 tokens."""
+Make = Callable[[Clock], Iterator[Array]]
+"""Gives the rows of an array in chunks, each (n, ...), and tells the clock what they took."""
 
 GIB = 2**30
 
@@ -40,6 +42,7 @@ class Store:
     def __init__(self, folder: str | Path, limit: float = 50 * GIB) -> None:
         self.folder, self.limit = Path(folder), limit
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.clock = Clock()  # what making arrays took, here
 
     def get(self, key: dict[str, Any], rows: int, make: Make) -> Array:
         """Return the array (rows, ...) of `key`, read-only; make it first if it is not there."""
@@ -62,24 +65,28 @@ class Store:
         """Tell whether the array is there."""
         return self._path(key).exists()
 
+    def about(self, key: dict[str, Any]) -> dict[str, Any]:
+        """Return what is kept beside an array: its key, rows, bytes and what making it took."""
+        try:
+            found: dict[str, Any] = json.loads(self._path(key).with_suffix(".json").read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
     def _path(self, key: dict[str, Any]) -> Path:
         return self.folder / f"{key['kind']}-{digest(key)}.npy"
 
     def _write(self, path: Path, key: dict[str, Any], rows: int, make: Make) -> None:
-        with atomic_path(path) as part:
-            array, done = None, 0
-            for chunk in make():
-                if array is None:
-                    shape = (rows, *chunk.shape[1:])
-                    array = open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
-                array[done : done + len(chunk)] = chunk
-                done += len(chunk)
-            if array is None or done != rows:
-                raise DataError(f"{done} of {rows} rows were made for {key}.")
-            array.flush()
-            del array
+        clock = Clock()
+        with atomic_path(path) as part, part.open("wb", buffering=0) as file:
+            size = _write_rows(file, make(clock), rows, clock, key)
+            with clock.on("write"):
+                # Or half an array could bear its name after a power failure.
+                os.fsync(file.fileno())
+        about = key | {"rows": rows, "bytes": size, "seconds": clock.seconds}
         with atomic_path(path.with_suffix(".json")) as part:
-            part.write_text(json.dumps(key, indent=1, default=str))
+            part.write_text(json.dumps(about, indent=1, default=str))
+        self.clock.add(clock.seconds)
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
@@ -102,3 +109,31 @@ class Store:
                 total -= size
                 path.unlink(missing_ok=True)
                 path.with_suffix(".json").unlink(missing_ok=True)
+
+
+def _write_rows(
+    file: FileIO, chunks: Iterator[Array], rows: int, clock: Clock, key: dict[str, Any]
+) -> int:
+    """Write chunks of rows one after another as a .npy file; return its bytes.
+
+    Large plain writes: filling a memory map takes a page fault every 4 KiB.
+    """
+    done = 0
+    for chunk in chunks:
+        with clock.on("write"):
+            if not done:
+                shape = (rows, *chunk.shape[1:])
+                descr = np.lib.format.dtype_to_descr(chunk.dtype)
+                header = {"descr": descr, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+            _write_all(file, np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data)
+            done += len(chunk)
+    if not done or done != rows:
+        raise DataError(f"{done} of {rows} rows were made for {key}.")
+    return file.tell()
+
+
+def _write_all(file: FileIO, data: memoryview) -> None:
+    """Write all bytes: the system may take fewer at a time, such as 2 GiB."""
+    while len(data):
+        data = data[file.write(data) :]

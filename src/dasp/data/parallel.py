@@ -27,20 +27,24 @@ _job: tuple[Callable[[Any], Any], Sequence[Any]]  # in a worker: what it does, a
 
 
 def run_jobs(
-    function: Callable[[Item], Result], items: Sequence[Item], workers: int | None = None
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    workers: int | None = None,
+    ahead: int = 0,
 ) -> Iterator[Result]:
     """Yield `function(item)` in order, computed by `workers` processes (by default one a core).
 
     With workers 0 everything runs here, and gives the same bits. The function goes to each
     worker once; results should be small or arrays. Workers end when this process is killed.
+    They work on while the caller is busy, until `ahead` results wait (8 a worker, if that is more).
     """
     if workers is not None and workers < 0:
         raise OptionError(f"workers is 0 (no other process) or more, not {workers}.")
-    return _results(function, items, workers)
+    return _results(function, items, workers, ahead)
 
 
 def _results(
-    function: Callable[[Item], Result], items: Sequence[Item], workers: int | None
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int | None, ahead: int
 ) -> Iterator[Result]:
     count = min(len(items), cores() if workers is None else workers)
     if count == 0:
@@ -57,7 +61,7 @@ def _results(
             waiting.append(pool.submit(_do, 0))
         for index in range(1, len(items)):
             waiting.append(pool.submit(_do, index))
-            if len(waiting) >= AHEAD * count:
+            if len(waiting) >= max(AHEAD * count, ahead):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

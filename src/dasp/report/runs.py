@@ -106,6 +106,7 @@ class Run:
     clean_after: CleanAfter | None = None  # None where it was not judged
     fitted: int = 0  # clean training samples that it learnt from first
     rollbacks: Sequence[tuple[int, str]] = ()  # after which batches weights went back, and why
+    tokens: str = ""  # how they were kept, where that is not float32
 
     @property
     def accuracy(self) -> float:
@@ -114,8 +115,9 @@ class Run:
 
     @property
     def variant(self) -> Mapping[str, Any]:
-        """Return what replicates must share: the options, and the code of the method."""
-        return {**self.options, "code": self.code[:8]} if self.code else self.options
+        """Return what replicates must share: the options, the tokens, the code of the method."""
+        kept = {"tokens": self.tokens} if self.tokens else {}
+        return {**self.options, **kept, **({"code": self.code[:8]} if self.code else {})}
 
     @property
     def replicate(self) -> tuple[str, str, int]:
@@ -156,6 +158,7 @@ def run_of(result: Result) -> Run:
             skipped=tuple(counts["skipped"]),
             measured=dict(result["measured"]),
             clean_after=_clean_after(counts.get("clean_after")),
+            tokens=str(cell.get("tokens", "")),
             fitted=int(cell.get("source", {}).get("samples", 0)),
             rollbacks=tuple(
                 (int(entry["batch"]), str(entry["reason"])) for entry in counts.get("rollbacks", ())
