@@ -1,6 +1,6 @@
 """How quickly the live page goes from batch to batch, and whether its memory grows.
 
-    .venv/bin/python benchmarks/live_page.py                        # 84 batches of 64, half a minute
+    .venv/bin/python benchmarks/live_page.py                          # 84 batches of 64
     .venv/bin/python benchmarks/live_page.py --batches 2400 --size 8  # ten minutes at four a second
 
 One thread, along the paper's interleaved order: draw, corrupt, encode, adapt in three lanes,
