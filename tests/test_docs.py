@@ -42,6 +42,13 @@ def test_the_page_on_operation(tmp_path, monkeypatch):
     assert "dasp_batches_total 10" in Path("dasp.prom").read_text()
 
 
+def test_the_page_on_the_live_page():
+    names = {}
+    for block in python_blocks("docs/page.md"):
+        exec(block, names)
+    assert names["page"].url.startswith("http://127.0.0.1:")
+
+
 def test_the_page_on_many_devices(tmp_path, monkeypatch):
     """As the only rank of a group."""
     begin = partial(dist.init_process_group, rank=0, world_size=1)
