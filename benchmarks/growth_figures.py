@@ -1,21 +1,17 @@
 """The pictures of the growth curves: measured points, and the line fitted to them."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from dasp.core.files import atomic_path
 from dasp.report.style import standalone
 from dasp.report.svg import Plot, Style
 
 LOOKS = (0, 8, 4)  # grey, orange, blue: source, dasp and what stands beside them
 
 
-def draw(figures: Mapping[str, Any], folder: Path) -> None:
-    """Write a picture of each curve."""
-    for name, curve in figures.items():
-        with atomic_path(folder / f"{name}.svg") as part:
-            part.write_text(standalone(drawing(name, curve)))
+def pictures(figures: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SVG file of each curve by name."""
+    return {name: standalone(drawing(name, curve)) for name, curve in figures.items()}
 
 
 def drawing(name: str, curve: Mapping[str, Any]) -> str:

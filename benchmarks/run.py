@@ -6,17 +6,18 @@
 
 What is there of the same code and settings is not measured again (`--again` does), so a run that
 was stopped goes on. A goal that is missed is said, and is no error; a benchmark that fails is.
+At the end the figures and pictures of the pages in docs/ are made anew from the files (`page.py`).
 """
 
 import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 from measuring import HERE
+from page import fill_pages
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -41,6 +42,8 @@ def main() -> int:
         console.print(f"{one.name:14}{minutes(one, options.quick):5.1f} minutes{kept}")
     failed = run_all(todo, folder, options.quick, console)
     show_goals(folder, console)
+    if not options.quick:
+        fill_pages()
     if failed:
         console.print(f"failed: {', '.join(failed)}; what they said is in {OUT}.")
     return 1 if failed else 0
@@ -75,30 +78,37 @@ def run_all(todo: list[Benchmark], folder: Path, quick: bool, console: Console) 
         bar = bars.add_task("", total=total)
         for number, one in enumerate(todo, 1):
             bars.update(bar, description=f"{number} of {len(todo)}: {one.name}")
-            words = [*(one.quick if quick else one.words), "--json", f"{folder / one.name}.json"]
-            log = OUT / f"{one.name}.txt"
             before, length = bars.tasks[0].completed, minutes(one, quick)
-            with log.open("w") as output:
-                for spent in running([sys.executable, str(one.path), *words], output):
-                    bars.update(bar, completed=before + min(spent / 60, length))
-            bars.update(bar, completed=before + length)
-            console.print(log.read_text().rstrip(), highlight=False, markup=False)
-            if not one.is_done(folder / f"{one.name}.json", quick):
+
+            def tell(spent: float, before: float = before, length: float = length) -> None:
+                bars.update(bar, completed=before + min(spent / 60, length))
+
+            if not run_one(one, folder, quick, tell):
                 failed.append(one.name)
+            bars.update(bar, completed=before + length)
+            console.print((OUT / f"{one.name}.txt").read_text(), highlight=False, markup=False)
     return failed
 
 
-def running(words: list[str], output: TextIO) -> Iterator[float]:
-    """Run a command; give the seconds since its start until it ends, and end it if we do."""
-    process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT)
-    begun = time.monotonic()
-    try:
-        while process.poll() is None:
-            time.sleep(POLL)
-            yield time.monotonic() - begun
-    finally:
-        process.terminate()
-        process.wait()
+def run_one(one: Benchmark, folder: Path, quick: bool, tell: Callable[[float], None]) -> bool:
+    """Run a benchmark in a process of its own, what it says kept; tell whether it ended well.
+
+    `tell` is given the seconds since its start, again and again. If we are ended, so is it.
+    """
+    words = [*(one.quick if quick else one.words), "--json", f"{folder / one.name}.json"]
+    with (OUT / f"{one.name}.txt").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(one.path), *words], stdout=output, stderr=subprocess.STDOUT
+        )
+        begun = time.monotonic()
+        try:
+            while process.poll() is None:
+                time.sleep(POLL)
+                tell(time.monotonic() - begun)
+        finally:
+            process.terminate()
+            process.wait()
+    return process.returncode == 0
 
 
 def show_goals(folder: Path, console: Console) -> None:

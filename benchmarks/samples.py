@@ -1,9 +1,9 @@
 """What it costs to have a sample before any model sees it, on one core: read, corrupt, draw.
 
-    python benchmarks/samples.py            # about half a minute; needs `pip install soundfile`
+    python benchmarks/samples.py            # under a minute; needs `pip install soundfile`
 
-Processor time, so that what else the machine does counts less; each call has a sample id of its
-own. Clips are 10 s of noise at 16 kHz and a JPEG of 340 × 256 pixels, as in the releases; a sound
+Processor time, so that what else the machine does counts less; each sample has an id of its own.
+Clips are 10 s of noise at 16 kHz and a JPEG of 340 × 256 pixels, as in the releases; a sound
 corruption is meant to be 200 times faster than real time at its slowest. `docs/scaling.md`
 reckons with these figures.
 """
@@ -37,13 +37,16 @@ SECONDS, RATE = 10, 16000
 
 
 def milliseconds(work: Callable[[int], object], calls: int) -> dict[str, float]:
-    """Return the median and the slowest of some calls, after one to warm up."""
+    """Return the median and the slowest of some samples, each the quickest of three times."""
     work(calls)
     took = []
     for number in range(calls):
-        start = time.process_time()
-        work(number)
-        took.append(1000 * (time.process_time() - start))
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            work(number)
+            times.append(time.process_time() - start)
+        took.append(1000 * min(times))
     return {"median_ms": round(statistics.median(took), 3), "slowest_ms": round(max(took), 3)}
 
 
@@ -124,7 +127,7 @@ def show(figures: dict[str, dict[str, dict[str, float]]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=30, help="calls of each kind")
+    parser.add_argument("--calls", type=int, default=30, help="samples of each kind")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -22,6 +22,8 @@ class Benchmark:
     quick: tuple[str, ...] = ()
     quick_minutes: float = 1.0
     script: str = ""
+    reckons: bool = False
+    """Whether it only reckons with other files, which may have changed: then it is always run."""
 
     @property
     def path(self) -> Path:
@@ -30,6 +32,8 @@ class Benchmark:
 
     def is_done(self, result: Path, quick: bool) -> bool:
         """Tell whether a file has figures of this very code and these settings."""
+        if self.reckons:
+            return False
         try:
             content = read(result)
         except (OSError, ValueError):
@@ -91,17 +95,55 @@ def judged(folder: Path) -> list[tuple[Goal, float | None]]:
     found = []
     for goal in GOALS:
         path = folder / f"{goal.result}.json"
-        found.append((goal, goal.measured(read(path)["figures"]) if path.exists() else None))
+        found.append((goal, goal.measured(read(path).get("figures")) if path.exists() else None))
     return found
 
 
+PROFILE = ("--profile", "video", "--batch", "16")
 SUITE = (
-    Benchmark("samples", 0.5, quick=("--calls", "5"), quick_minutes=0.2),
+    Benchmark("samples", 0.8, quick=("--calls", "5"), quick_minutes=0.2),
     Benchmark("corruptions", 2.0, quick=("--seconds", "0.1"), quick_minutes=0.3),
     Benchmark("operation", 1.0, quick=("--rounds", "10"), quick_minutes=0.3),
+    Benchmark("step", 20.0, quick=("--batch", "4", "--rounds", "1")),
+    Benchmark("profile", 1.0, PROFILE, (*PROFILE[:-1], "4"), script="step"),
+    Benchmark("grid", 8.0, ("--vit", "3"), ("--samples", "16"), 2.0),
+    Benchmark("store", 2.0, quick=("--rows", "64", "--rounds", "1"), quick_minutes=0.3),
+    Benchmark("loading", 8.0, quick=("--rounds", "1"), quick_minutes=4.0),
+    Benchmark("tokens", 6.0, quick=("--samples", "64")),
+    Benchmark("encoders", 10.0, quick=("--batches", "4", "--rounds", "1"), quick_minutes=3.0),
+    Benchmark("encoder_effect", 6.0, quick=("--samples", "64")),
+    Benchmark("growth", 4.0, quick=("--rounds", "2", "--streams", "1", "--samples", "32")),
+    Benchmark("arithmetic", 0.5),
+    Benchmark("scaling", 0.2, reckons=True),
 )
 
+STEP = "a step of DASP next to a plain forward, ViT-B, batch"
 GOALS = (
+    *(
+        goal
+        for size in (16, 64)
+        for goal in (
+            Goal("step", f"batch {size}/stream/ratio", f"{STEP} {size}: the paper's stream", 1.25),
+            Goal("step", f"batch {size}/*/ratio", f"{STEP} {size}: the dearest case", 1.25),
+            Goal("step", f"batch {size}/*/memory", f"{STEP} {size}: memory, dearest case", 1.3),
+        )
+    ),
+    Goal(
+        "grid",
+        "times_as_long/corrupt and encode in every run",
+        "the comparison without the store, built-in model",
+        at_least=5,
+    ),
+    Goal("grid", "vit/store/ratio", "encoding in every run, ViT-B, reckoned", at_least=5),
+    Goal("store", "read, cold/store/ratio", "reading the store next to a plain file", 1.25),
+    Goal("store", "write/store/ratio", "writing the store next to a plain file", 1.25),
+    Goal("growth", "stream/fits/*/deviation", "stream length: from a straight line", 0.1),
+    Goal("growth", "stream_memory/fits/*/exponent", "memory along a stream: exponent", 0.01),
+    Goal("growth", "batch/fits/*/deviation", "batch size: from a straight line", 0.1),
+    Goal("growth", "batch_memory/fits/*/deviation", "memory of a batch: from a straight line", 0.1),
+    Goal("growth", "width/fits/*/deviation", "width: from a line in its square", 0.1),
+    Goal("growth", "modalities/fits/*/deviation", "modalities: from a straight line", 0.1),
+    Goal("growth", "methods/fits/*/deviation", "methods compared: from a straight line", 0.1),
     Goal(
         "samples",
         "sounds/*/slowest_times_real_time",

@@ -1,7 +1,10 @@
 """Code blocks of the documentation that claim to run, run."""
 
 import re
+from functools import partial
 from pathlib import Path
+
+import torch.distributed as dist
 
 import dasp
 from dasp.methods.dasp_variants import VARIANTS
@@ -20,6 +23,14 @@ def test_the_page_on_own_models():
     assert names["out"].logits.shape == (64, 5)
 
 
+def test_the_page_on_faster_encoders():
+    names = {}
+    for block in python_blocks("docs/faster_encoders.md"):
+        exec(block, names)
+    assert names["tta"].model.faster_encoders == "int8"
+    assert isinstance(names["fast"], type(names["model"]))
+
+
 def test_the_page_on_operation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -29,6 +40,20 @@ def test_the_page_on_operation(tmp_path, monkeypatch):
     assert names["tta"].counters["missing"]["audio"] == 1
     assert names["tta"].counters["saves"] == 2
     assert "dasp_batches_total 10" in Path("dasp.prom").read_text()
+
+
+def test_the_page_on_many_devices(tmp_path, monkeypatch):
+    """As the only rank of a group."""
+    begin = partial(dist.init_process_group, rank=0, world_size=1)
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    monkeypatch.setattr(dist, "init_process_group", partial(begin, store=store))
+    names = {}
+    try:
+        exec(python_blocks("docs/distributed.md")[0], names)
+    finally:
+        dist.destroy_process_group()
+    assert names["out"].logits.shape == (64, 8)
+    assert names["tta"].method.group.size == 1
 
 
 def test_the_page_on_the_robust_variant(batches, toy):

@@ -147,7 +147,7 @@ def test_wrong_names_are_refused_before_anything_starts(views, place):
 def test_every_setting_is_in_the_key(views):
     changed = [views, replace(views, seeds=(1,)), replace(views, corruptions=("fog",))]
     changed.append(replace(views, data=replace(views.data, samples=21)))
-    keys = [view.key for plan in changed for _, found in items_of(plan) for view in found]
+    keys = [view.key for plan in changed for item in items_of(plan) for view in item.wanted]
     assert len(set(keys)) == len(keys) == 16
 
 

@@ -141,6 +141,10 @@ class Fragile(Toy):
     raise_late = False
 
 
+def broken():
+    raise ValueError("the latest fault")
+
+
 def marked(batch, row, value):
     audio = batch["audio"].clone()
     audio[row] = value
@@ -160,13 +164,16 @@ def faults(place):
         "raises": place.part(marked(batches[2], 16, 77.0)),
         "shape": {**place.part(batches[2])} | ({"audio": torch.zeros(3)} if last else {}),
         "late": place.part(batches[2]),
+        "latest": place.part(batches[2]),  # when all gradients are there
     }.items():
         model.raise_late = last and name == "late"
+        descend = tta.memory.optimizer.step
+        tta.memory.optimizer.step = broken if last and name == "latest" else descend
         try:
             calls[name] = record(tta(batch))
         except Exception as error:
             calls[name] = f"{type(error).__name__}: {error}"
-        model.raise_late = False
+        model.raise_late, tta.memory.optimizer.step = False, descend
         states.append(tta.state()["tensors"])
     calls["again"] = record(tta(place.part(batches[2])))
     return {"calls": calls, "states": states, "counters": tta.counters}
@@ -189,6 +196,7 @@ def out_of_step(place):
         attempt(name, lambda name=name, model=model: bool(place.adapt(name, model)))
     attempt("options", lambda: place.adapt(delta=0.1 if last else 0.2))
     attempt("model", lambda: place.adapt(model=Toy(seed=place.rank)))
+    attempt("group", lambda: dasp.adapt(Toy(), group="wrld"))
     attempt("unknown", lambda: place.adapt("dsap" if last else "dasp"))
     tta = place.adapt(delta=1e-6)
     tta(batches[1])

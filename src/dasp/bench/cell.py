@@ -110,7 +110,7 @@ class CleanAfter:
                 alone = tta.alone_on_tokens(inputs) if encoded else tta.alone(inputs)
                 joint = _call(tta, Batch(inputs, labels)).logits
                 for name, logits in {"joint": joint, **alone}.items():
-                    right[name] += int((logits.argmax(dim=1) == labels).sum())
+                    right[name] += int((logits.argmax(dim=1).cpu() == labels).sum())
         for name, value in right.items():
             self.counts.setdefault(name, []).append(value)
 

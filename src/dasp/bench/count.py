@@ -32,7 +32,7 @@ class Count:
 
     def add(self, numbers: NDArray[np.int64], batch: Batch, outcome: Outcome) -> None:
         """Count one batch of these samples, numbered as in `Features.batches`."""
-        hits = outcome.logits.argmax(dim=1) == batch.labels
+        hits = outcome.logits.argmax(dim=1).cpu() == batch.labels
         self.hits[numbers] = hits.numpy()
         right = int(hits.sum())
         for place in numbers // self.samples:

@@ -48,9 +48,10 @@ class Features:
     def __init__(self, material: Material, model: nn.Module, store: Store | None) -> None:
         self.material, self.model, self.store = material, model, store
         self.labels = torch.tensor(material.labels())
+        self.device = next(iter(model.parameters()), torch.empty(0)).device
         self.ahead = 0 if store is None else AHEAD
         self._encoders: Callable[[Inputs], Tokens] = model.encode  # type: ignore[assignment]
-        self._model_digest = model_digest(model)
+        self.model_digest = model_digest(model)
         self._keys: dict[Part, dict[str, Any]] = {}
 
     def get(self, part: Part) -> Array:
@@ -79,7 +80,7 @@ class Features:
             yield (
                 numbers,
                 {
-                    name: torch.from_numpy(gather([view[name] for view in views], places, rows))
+                    name: self._put(gather([view[name] for view in views], places, rows))
                     for name in views[0]
                 },
             )
@@ -119,10 +120,12 @@ class Features:
             "damage": "" if domain is None else self.material.damage(domain).fingerprint(),
         }
         if part.encoded:
-            key["model"] = self._model_digest
+            key["model"] = self.model_digest
             key["torch"] = torch.__version__
             if part.precision != FLOAT32:
                 key["precision"] = part.precision
+            if self.device.type != "cpu":  # it rounds in another way
+                key["device"] = self.device.type
         return key
 
     def _make(self, part: Part, clock: Clock) -> Iterator[Array]:
@@ -141,10 +144,14 @@ class Features:
     def _encode(self, part: Part, inputs: Array, clock: Clock) -> Iterator[Array]:
         for start in range(0, len(inputs), CHUNK):
             with clock.on("encode"):
-                chunk = torch.from_numpy(np.array(inputs[start : start + CHUNK]))
+                chunk = self._put(np.array(inputs[start : start + CHUNK]))
                 tokens = self._encoders({part.modality: chunk})[part.modality]
-                kept = _kept(tokens.numpy(), part)
+                kept = _kept(tokens.cpu().numpy(), part)
             yield kept
+
+    def _put(self, rows: Array) -> torch.Tensor:
+        """Return rows where the model is."""
+        return torch.from_numpy(rows).to(self.device)
 
 
 def _kept(tokens: Array, part: Part) -> Array:

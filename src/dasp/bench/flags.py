@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dasp.bench import flag_measure, indicator_measure
+from dasp.bench.engines.local import LOCAL
+from dasp.bench.features import Features
 from dasp.bench.flag_measure import (
     THRESHOLDS,
     Watch,
@@ -15,9 +17,10 @@ from dasp.bench.flag_measure import (
     levels_of,
     look_at_source,
 )
-from dasp.bench.indicators import Item, Job, View, domains_of, items_of, run_views
+from dasp.bench.indicators import Indicators, View, domains_of, items_of
 from dasp.bench.plan import Plan
-from dasp.bench.prepare import Place, open_features
+from dasp.bench.prepare import Place
+from dasp.bench.work import Engine, Item, run_work
 from dasp.methods import batch_statistics, indicators, profile, redundancy
 from dasp.methods import levels as level_code
 from dasp.methods.indicators import COMBINATIONS, INDICATORS
@@ -37,14 +40,13 @@ class FlagView(View):
     source: dict[str, Any] = field(default_factory=dict)  # the clean samples
 
 
-class FlagJob(Job):
+class Flags(Indicators):
     """Counts the flags of one model at one severity."""
 
     format = FORMAT
 
-    def results(self, model: str, views: Sequence[View]) -> Iterable[dict[str, Any]]:
+    def results(self, features: Features, views: Sequence[View]) -> Iterable[dict[str, Any]]:
         """Give what is flagged for each view of a model."""
-        features = open_features(model, self.plan.data, self.place)
         watch = Watch(features, views[0].seed)
         clean = look_at_source(features, CLEAN_SAMPLES, watch.seed)
         levels = {v.batch_size: levels_of(clean, v.batch_size, watch.seed) for v in views}
@@ -60,14 +62,14 @@ class FlagJob(Job):
             }
 
 
-def run_flags(plan: Plan, place: Place, show: bool = True) -> list[Path]:
+def run_flags(plan: Plan, place: Place, show: bool = True, engine: Engine = LOCAL) -> list[Path]:
     """Measure what is not measured yet; return the files of all views of the plan."""
-    return run_views(FlagJob(plan, place), _items(plan), show)
+    return run_work(Flags(plan.data), _items(plan), place, engine, show)
 
 
 def flag_files(plan: Plan) -> list[str]:
     """Return the names of the files that a plan makes, before any is made."""
-    return [view.filename for _, views in _items(plan) for view in views]
+    return [view.filename for item in _items(plan) for view in item.wanted]
 
 
 def _items(plan: Plan) -> list[Item]:

@@ -8,21 +8,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-import torch
-
 from dasp.bench import indicator_measure
-from dasp.bench.cell import provenance
-from dasp.bench.features import Part, model_digest, parts_of
+from dasp.bench.cell import Tick, provenance
+from dasp.bench.engines.local import LOCAL
+from dasp.bench.features import Features, Part, model_digest, parts_of
 from dasp.bench.indicator_measure import Measure, noise_floor
 from dasp.bench.plan import Plan
-from dasp.bench.prepare import Place, fill_store, open_features
-from dasp.bench.progress import Bars
+from dasp.bench.prepare import Place
 from dasp.bench.references import find_model, model_name
-from dasp.bench.results import is_done, write_result
 from dasp.bench.store import digest
+from dasp.bench.work import Engine, Item, Outcome, Work, run_work
 from dasp.core.errors import OptionError
 from dasp.corruptions.base import registry
-from dasp.data.parallel import run_jobs
 from dasp.methods import redundancy
 from dasp.streams.domains import Domain, all_domains
 from dasp.streams.visits import CLEAN, Condition
@@ -57,31 +54,39 @@ class View:
         return f"{self.kind}-{self.severity}-{size}-{model}-{self.seed}-{self.key[:8]}.json"
 
 
-Item = tuple[str, list[View]]
-"""A model's reference, and its views of one severity and seed: they share the model's passes."""
-
-
-class Job:
-    """What a worker does; it goes to each worker once, models and data are opened there."""
+class Indicators(Work):
+    """Measures a model at one severity, a file a batch size: they share the model's passes."""
 
     format = FORMAT
+    title = "measure"
 
-    def __init__(self, plan: Plan, place: Place) -> None:
-        self.plan, self.place = plan, place
+    def name(self, item: Item) -> str:
+        """Return the kind and the model."""
+        view = views_of(item)[0]
+        return f"{view.kind} {view.model['name']} severity {view.severity}"
 
-    def __call__(self, item: Item) -> None:
-        """Measure one model at one severity, and write a file a batch size."""
-        torch.set_num_threads(1)
+    def steps(self, item: Item) -> int:
+        """Return the number of files."""
+        return len(item.wanted)
+
+    def parts(self, item: Item, modalities: Sequence[str]) -> set[Part]:
+        """Return the tokens of every domain."""
+        view = views_of(item)[0]
+        domains = domains_of(modalities, view.severity, view.corruptions)
+        conditions = [CLEAN, *(Condition((domain,)) for domain in domains)]
+        return parts_of(conditions, modalities, encoded=True)
+
+    def outcomes(self, item: Item, features: Features, tick: Tick) -> Iterable[Outcome]:
+        """Give what is found for each view, and what it took since the first was begun."""
         start = time.perf_counter()
-        model, views = item
-        for view, result in zip(views, self.results(model, views), strict=True):
+        for result in self.results(features, views_of(item)):
             seconds = {"measure": round(time.perf_counter() - start, 3)}
-            measured = {"seconds": seconds, **provenance()}
-            write_result(self.place.results, view, result, measured, self.format)
+            tick(1, {})
+            yield result, {"seconds": seconds, **provenance()}
 
-    def results(self, model: str, views: Sequence[View]) -> Iterable[dict[str, Any]]:
+    def results(self, features: Features, views: Sequence[View]) -> Iterable[dict[str, Any]]:
         """Give what is found for each view of a model."""
-        measure = Measure(open_features(model, self.plan.data, self.place), views[0].seed)
+        measure = Measure(features, views[0].seed)
         sizes = [view.batch_size for view in views]
         damaged = domains_of(measure.modalities, views[0].severity, views[0].corruptions)
         found = [measure.domain(domain, sizes) for domain in [None, *damaged]]
@@ -93,33 +98,16 @@ class Job:
             }
 
 
-def run_indicators(plan: Plan, place: Place, show: bool = True) -> list[Path]:
+def run_indicators(
+    plan: Plan, place: Place, show: bool = True, engine: Engine = LOCAL
+) -> list[Path]:
     """Measure what is not measured yet; return the files of all views of the plan."""
-    return run_views(Job(plan, place), items_of(plan), show)
-
-
-def run_views(job: Job, items: Sequence[Item], show: bool) -> list[Path]:
-    """Do the job on what is not measured yet; return the files of all views.
-
-    Safe to interrupt: a view that is written is not made again.
-    """
-    place = job.place
-    place.results.mkdir(parents=True, exist_ok=True)
-    still = [
-        (model, [view for view in views if not is_done(place.results, view, job.format)])
-        for model, views in items
-    ]
-    todo = [(model, views) for model, views in still if views]
-    if todo:
-        with Bars(show) as bars:
-            fill_store(_needed(todo), job.plan.data, place, bars)
-            bars.phase("measure", run_jobs(job, todo, place.workers), len(todo))
-    return [place.results / view.filename for _, views in items for view in views]
+    return run_work(Indicators(plan.data), items_of(plan), place, engine, show)
 
 
 def indicator_files(plan: Plan) -> list[str]:
     """Return the names of the files that a plan makes, before any is made."""
-    return [view.filename for _, views in items_of(plan) for view in views]
+    return [view.filename for item in items_of(plan) for view in item.wanted]
 
 
 def items_of(
@@ -142,9 +130,9 @@ def items_of(
         for severity in plan.severities:
             domains_of(found.modalities, severity, plan.corruptions)  # type: ignore[arg-type]
             items += [
-                (
+                Item(
                     model,
-                    [
+                    tuple(
                         make(
                             data=identity,
                             model=name,
@@ -155,7 +143,7 @@ def items_of(
                             code=code.hexdigest()[:16],
                         )
                         for size in plan.batch_sizes
-                    ],
+                    ),
                 )
                 for seed in plan.seeds
             ]
@@ -178,12 +166,6 @@ def _has_corruptions(modality: str) -> bool:
     return True
 
 
-def _needed(items: Sequence[Item]) -> dict[str, set[Part]]:
-    """Return the arrays that each model needs."""
-    needed: dict[str, set[Part]] = {}
-    for model, views in items:
-        names: tuple[str, ...] = tuple(find_model(model).modalities)  # type: ignore[arg-type]
-        domains = domains_of(names, views[0].severity, views[0].corruptions)
-        conditions = [CLEAN, *(Condition((domain,)) for domain in domains)]
-        needed.setdefault(model, set()).update(parts_of(conditions, names, encoded=True))
-    return needed
+def views_of(item: Item) -> list[View]:
+    """Return the views of an item."""
+    return [view for view in item.wanted if isinstance(view, View)]

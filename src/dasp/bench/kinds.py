@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 from dasp.bench.efficiency import efficiency_files, run_efficiency
+from dasp.bench.engines.local import LOCAL
 from dasp.bench.flags import flag_files, run_flags
 from dasp.bench.indicators import indicator_files, run_indicators
 from dasp.bench.plan import Plan
 from dasp.bench.prepare import Place
 from dasp.bench.runner import run_plan
+from dasp.bench.work import Engine
 from dasp.core.files import atomic_path
 
 RECORD = "dasp-plan-1"
@@ -25,10 +27,15 @@ def files_of(plan: Plan) -> list[str]:
     return [cell.filename for cell in plan.cells()]
 
 
-def run_any(plan: Plan, place: Place, show: bool = True) -> list[Path]:
-    """Run what a plan still lacks; return all its result files."""
-    runners = {"indicators": run_indicators, "flags": run_flags, "efficiency": run_efficiency}
-    return runners.get(plan.kind, run_plan)(plan, place, show)
+def run_any(plan: Plan, place: Place, show: bool = True, engine: Engine = LOCAL) -> list[Path]:
+    """Run what a plan still lacks; return all its result files.
+
+    Costs are measured on this machine whatever the engine: nothing may run beside them.
+    """
+    if plan.kind == "efficiency":
+        return run_efficiency(plan, place, show)
+    runners = {"indicators": run_indicators, "flags": run_flags}
+    return runners.get(plan.kind, run_plan)(plan, place, show, engine)
 
 
 def write_record(folder: Path, place: int, name: str, plan: Plan, command: str) -> Path:

@@ -16,7 +16,7 @@ from dasp.bench.references import code_digest, find_method, find_model, model_na
 from dasp.bench.results import Cell
 from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, Method, hyperparameters
-from dasp.methods.base import not_negative, whole
+from dasp.methods.base import check_encoders, not_negative, whole
 from dasp.methods.rebalance import MEMORY
 from dasp.streams.protocols import PROTOCOLS, resets_once, sensors, visits
 
@@ -80,6 +80,9 @@ class Plan:
             visits(protocol, self.severities[0], ())
             for name, model in models.items():
                 _check_modalities(protocol, name, model)
+        for entry in self.methods.values():
+            for model in models.values():
+                check_encoders(find_method(entry.method), model)
         return [
             Cell(
                 data=material.identity,

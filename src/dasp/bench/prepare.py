@@ -1,6 +1,7 @@
 """Where a run keeps its arrays, and what is made there before anything is measured."""
 
 import fcntl
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,8 +29,9 @@ class Place:
     workers: int | None = None
 
     def open_store(self) -> Store:
-        """Return the feature store."""
-        return Store(self.store, self.store_gib * 2**30)
+        """Return the feature store; `~` and `$NAME` in its path are those of this machine."""
+        folder = Path(os.path.expandvars(self.store)).expanduser()
+        return Store(folder, self.store_gib * 2**30)
 
 
 @lru_cache(maxsize=4)

@@ -37,9 +37,12 @@ class Bars:
             self._progress.update(task, advance=1, description=_line(title, clock))
 
     @contextmanager
-    def listening(self, news: Any, total: int, done: int, cells: int) -> Iterator[None]:
+    def listening(
+        self, news: Any, total: int, done: int, cells: int, work: str = "adapt"
+    ) -> Iterator[None]:
         """Show what workers report until the block ends: (row name, batches, seconds of work)."""
-        title = f"adapt ({done} of {cells} cells were done)" if done else f"adapt ({cells} cells)"
+        before = f"{done} of " if done else ""
+        title = f"{work} ({before}{cells} cells{' were done' if done else ''})"
         rows = Rows(self._progress, title, total)
 
         def listen() -> None:

@@ -22,6 +22,10 @@ class Settings(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
+    def model(self) -> dict[str, str]:
+        """Return the model's name and digest."""
+
+    @property
     def key(self) -> str:
         """Return the hash of all settings."""
 

@@ -87,6 +87,7 @@ class Method(nn.Module, ABC):
     def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
         super().__init__()
         check_parts(model)
+        check_encoders(type(self), model)
         check_seed(seed)
         name = type(self).__name__
         if self.exactly_two_modalities and len(model.modalities) != 2:  # type: ignore[arg-type]
@@ -200,6 +201,18 @@ def _raised(values: Tensor) -> Tensor:
 
 
 METHODS: Registry[type[Method]] = Registry("method")
+
+
+def check_encoders(method: type[Method], model: nn.Module) -> None:
+    """Refuse a method that tunes the encoders of a model made by `dasp.models.faster`."""
+    kind = getattr(model, "faster_encoders", None)
+    if kind is not None and method.tunes_encoder:
+        able = ", ".join(name for name in METHODS if not METHODS[name].tunes_encoder)
+        raise ContractError(
+            f"{method.__name__} tunes the encoders, and those of this {type(model).__name__} are "
+            f"{kind} and learn nothing: give it the model that they were made of, or choose a "
+            f"method that leaves encoders alone ({able})."
+        )
 
 
 def hyperparameters(method: type[Method]) -> dict[str, inspect.Parameter]:

@@ -2,16 +2,14 @@
 
 import threading
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
-
-from torch import nn
+from weakref import WeakSet
 
 from dasp.core.errors import StateError
 from dasp.methods.base import Method
 
 
 class Owners:
-    """Live adaptations by model.
+    """Live adaptations, which use one model if they share weights.
 
     Methods that leave the model's own weights alone (Source, DASP, TSA) share it freely. As soon
     as one of them trains those weights, adapting the model again returns it to its source state
@@ -19,7 +17,7 @@ class Owners:
     """
 
     def __init__(self) -> None:
-        self._live: WeakKeyDictionary[nn.Module, WeakSet[Any]] = WeakKeyDictionary()
+        self._live: WeakSet[Any] = WeakSet()
         self._closed: WeakSet[Any] = WeakSet()
         self._lock = threading.Lock()
 
@@ -29,14 +27,18 @@ class Owners:
             self._claim(adaptation, method)
 
     def _claim(self, adaptation: Any, method: Method) -> None:
-        live = self._live.setdefault(method._model, WeakSet())
-        others = [other for other in live if other not in self._closed]
+        own = _weights(method)
+        others = [
+            other
+            for other in self._live
+            if other not in self._closed and not own.isdisjoint(_weights(other.method))
+        ]
         changes = [other for other in others if trains_model(other.method)]
         for other in changes:
             other.reset()
         if trains_model(method) or changes:
             self._closed.update(others)
-        live.add(adaptation)
+        self._live.add(adaptation)
 
     def check(self, adaptation: Any) -> None:
         """Refuse an adaptation whose model was given to another."""
@@ -49,5 +51,10 @@ class Owners:
 
 def trains_model(method: Method) -> bool:
     """Tell whether a method changes weights of the model itself."""
-    own = {id(parameter) for parameter in method.model.parameters()}
+    own = _weights(method)
     return any(id(parameter) in own for parameter in method.trainable())
+
+
+def _weights(method: Method) -> set[int]:
+    """Return the identities of a model's weights, which `dasp.models.faster` shares with it."""
+    return {id(parameter) for parameter in method.model.parameters()}

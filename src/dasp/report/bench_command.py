@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from dasp.bench.engines import open_engine
 from dasp.bench.estimate import estimate_seconds
 from dasp.bench.kinds import files_of, run_any, write_record
 from dasp.bench.material import DataOptions
@@ -19,8 +20,8 @@ from dasp.bench.prepare import Place
 from dasp.bench.references import model_name
 from dasp.bench.results import is_done
 from dasp.bench.tuning import tune as tune_plan
+from dasp.bench.work import Engine
 from dasp.core.errors import OptionError
-from dasp.data.parallel import cores
 from dasp.report.commands import publish
 
 PlanName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
@@ -53,6 +54,10 @@ def bench(
     store: Path = Path("out/store"),
     store_gib: float = 50.0,
     workers: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None,
+    cpus_per_cell: float | None = None,
+    gpus_per_cell: float | None = None,
     dry_run: bool = False,
 ) -> int:
     """Run methods on streams, and write the table and a report.
@@ -88,7 +93,8 @@ def bench(
         severity: some of 1 to 5.
         seed: of the order of samples and of a method's draws; several are replicates.
         corruptions: keep only these, such as fog rain.
-        model: names of trained models that come with the package, or file.py:function.
+        model: names of trained models that come with the package, or file.py:function; with
+            :bfloat16, :int8 or :compiled after it, its frozen encoders run that way.
         weights: CAV-MAE checkpoints (.safetensors, .pth).
         data: sounding_shapes (built in), kinetics50, vggsound, or folder.
         root: where kinetics50, vggsound or your folder lies.
@@ -103,6 +109,12 @@ def bench(
         store: folder of encoded data; may be removed at any time.
         store_gib: size the store may reach; what was used longest ago goes first.
         workers: processes, one thread each; by default one a core.
+        engine: local (processes of this machine), or ray (a Ray cluster: see docs/distributed.md).
+        address: of a Ray cluster: HOST:PORT, ray://HOST:PORT, or auto for the one of this
+            machine; by default one is started here for as long as the run lasts.
+        cpus_per_cell: CPUs that the cluster sets aside for each run, 1 by default; a run uses one
+            thread, more keeps memory free.
+        gpus_per_cell: GPUs for each run, 0 by default; 0.25 puts four runs on one.
         dry_run: only say what would be run.
     """
     plans = load_plans(plan)
@@ -129,7 +141,9 @@ def bench(
         given = {k: v for k, v in changes.items() if v}
         plans[name] = with_settings(replace(chosen, **given), settings)
     place = Place(results, store, store_gib, workers)
-    return _run_and_report(plans, place, dry_run)
+    needs = {"cpus_per_cell": cpus_per_cell, "gpus_per_cell": gpus_per_cell}
+    where = open_engine(engine, address=address, **needs)
+    return _run_and_report(plans, place, where, dry_run)
 
 
 def _refuse_for_many(reference: str, names: Sequence[str], flags: Mapping[str, object]) -> None:
@@ -153,7 +167,7 @@ def _with_data(plan: Plan, asked: Mapping[str, Any]) -> Plan:
     return replace(plan, data=replace(before, **asked), models=() if other else plan.models)
 
 
-def _run_and_report(plans: Mapping[str, Plan], place: Place, dry_run: bool) -> int:
+def _run_and_report(plans: Mapping[str, Plan], place: Place, engine: Engine, dry_run: bool) -> int:
     console, command = Console(), shlex.join(["dasp", *sys.argv[1:]])
     paths: list[Path] = []
     for number, (name, plan) in enumerate(plans.items(), 1):
@@ -164,10 +178,10 @@ def _run_and_report(plans: Mapping[str, Plan], place: Place, dry_run: bool) -> i
             )
         if len(plans) > 1:
             console.rule(f"{number} of {len(plans)}: {name}")
-        _announce(plan, place, console)
+        _announce(plan, place, engine.processes(place), console)
         if not dry_run:
             write_record(place.results, number, name, plan, command)
-            paths += run_any(plan, place)
+            paths += run_any(plan, place, engine=engine)
     return 0 if dry_run else publish(place.results, place.results, only=paths)
 
 
@@ -210,7 +224,7 @@ def tune(
     return 0
 
 
-def _announce(plan: Plan, place: Place, console: Console) -> None:
+def _announce(plan: Plan, place: Place, processes: int | None, console: Console) -> None:
     """Say what will be run and roughly how long it will take."""
     if plan.kind != "streams":
         names = files_of(plan)
@@ -222,8 +236,7 @@ def _announce(plan: Plan, place: Place, console: Console) -> None:
         raise OptionError("nothing to run: the plan has no method, model, protocol or severity.")
     references = {model_name(model): model for model in plan.models}
     todo = [(references[c.model["name"]], c) for c in cells if not is_done(place.results, c)]
-    processes = cores() if place.workers is None else place.workers
-    minutes = estimate_seconds(todo, processes) / 60
+    minutes = estimate_seconds(todo, processes or 1) / 60
     console.print(
         f"{_several(len(cells), 'run')}: {', '.join(plan.methods)} on "
         f"{', '.join(plan.protocols)}, severity "
@@ -235,7 +248,12 @@ def _announce(plan: Plan, place: Place, console: Console) -> None:
         length = (
             "less than a minute" if minutes < 1 else f"about {_several(round(minutes), 'minute')}"
         )
-        console.print(f"To do: {length} of adapting on {processes} processes, after encoding.")
+        where = (
+            "on one process, less on a cluster"
+            if processes is None
+            else f"on {processes} processes"
+        )
+        console.print(f"To do: {length} of adapting {where}, after encoding.")
 
 
 def _several(count: int, noun: str) -> str:
