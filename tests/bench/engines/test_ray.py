@@ -114,24 +114,29 @@ def test_the_command_ends_as_with_the_local_engine(place, folder, plan, capsys, 
 def test_an_interruption_keeps_what_is_done(
     watched, place, folder, elsewhere, said, begun, meanwhile, wait_until
 ):
-    cells = watched.cells()
+    (folder / "hold").touch()
+    many = replace(watched, seeds=tuple(range(40)))
+    cells = many.cells()
+    let_go = []
 
-    def interrupt():
-        wait_until(lambda: is_done(place.results, cells[0]) or is_done(place.results, cells[1]))
-        (folder / "hold").touch()
+    def interrupt_after_one():
+        wait_until(begun)
+        seed = begun()[0][0]
+        let_go.append(cells[seed].filename)
+        (folder / f"go-{seed}").touch()
+        wait_until(lambda: is_done(place.results, cells[seed]))
         os.kill(os.getpid(), signal.SIGINT)
 
-    many = replace(watched, seeds=tuple(range(40)))
-    with meanwhile(interrupt), pytest.raises(KeyboardInterrupt):
+    with meanwhile(interrupt_after_one), pytest.raises(KeyboardInterrupt):
         run_plan(many, place, show=False, engine=Ray())
+    (kept,) = place.results.glob("*.json")
+    assert [kept.name] == let_go
+    before = kept.stat().st_mtime_ns
     (folder / "go").touch()
-    done = list(place.results.glob("*.json"))
-    assert 1 <= len(done) < 40
-    kept = {path: path.stat().st_mtime_ns for path in done}
     paths = run_plan(watched, place, show=False, engine=Ray())
     assert len(begun()) < 40  # what was cancelled does not go on
     assert said(paths) == said(local(watched, elsewhere))
-    assert all(path.stat().st_mtime_ns == time for path, time in kept.items())
+    assert kept.stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize("kind", ["indicators", "flags"])

@@ -14,12 +14,12 @@ from dasp.methods.losses import entropy
 PATIENCE = 120.0  # seconds, after which a wait is an error instead of a hang
 
 
-def wait_for(path: Path) -> None:
-    """Return when a file is there."""
+def wait_for(*paths: Path) -> None:
+    """Return when one of these files is there."""
     end = time.monotonic() + PATIENCE
-    while not path.exists():
+    while not any(path.exists() for path in paths):
         if time.monotonic() > end:
-            raise DataError(f"{path} never came")
+            raise DataError(f"none of {paths} ever came")
         time.sleep(0.02)
 
 
@@ -44,6 +44,6 @@ class Watched(dasp.Method):
         if self.fails:
             raise DataError("this cell cannot be done: mend it")
         if (self.folder / "hold").exists():
-            wait_for(self.folder / "go")
+            wait_for(self.folder / "go", self.folder / f"go-{self.seed}")
         logits = self.forward(batch).logits
         return Step(logits, entropy(logits).mean())

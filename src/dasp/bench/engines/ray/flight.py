@@ -20,6 +20,7 @@ from dasp.bench.work import Item, Work
 from dasp.core.errors import DaspError, DataError, OptionError
 
 RETRIES = 3  # of a task whose worker or node was lost; an error of its own is not tried again
+PATIENCE = 5.0  # seconds that cancelled tasks are given to end
 FLYING = 256  # items submitted at once: of each a lock is held, which is an open file
 
 
@@ -85,13 +86,20 @@ class _Flight:
                 self._start(item, wait=True)
             self._land_all()
         except BaseException:
-            for task in (*self._flying, *self.arrays.values()):
-                with suppress(RayError):
-                    ray.cancel(task)
+            self._cancel()
             raise
         finally:
             for _, held in self._flying.values():
                 held.close()
+
+    def _cancel(self) -> None:
+        """End what is under way, and wait until it has ended: the workers may be used again."""
+        tasks = [*self._flying, *self.arrays.values()]
+        with suppress(RayError):
+            for task in tasks:
+                ray.cancel(task)
+            if tasks:
+                ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE)
 
     def _array(self, item: Item, part: Part) -> Any:
         """Return the task that makes an array; tokens wait for their raw inputs."""
