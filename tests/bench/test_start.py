@@ -1,6 +1,6 @@
 """What a run gives a method beyond batches: the stream's length, and clean training samples."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from dasp.bench.features import Features
 from dasp.bench.material import BuiltIn
 from dasp.bench.plan import Entry
 from dasp.bench.references import find_method, find_model
-from dasp.bench.results import read_result
+from dasp.bench.results import plain, read_result
 from dasp.bench.runner import run_plan
 from dasp.bench.start import source_inputs, start, stream_length
 from dasp.bench.store import digest
@@ -73,9 +73,9 @@ def test_where_source_samples_come_from_is_part_of_a_result(asking):
     assert brimpr.source["split"] == "train"
     assert brimpr.data == other.data
     assert brimpr.key != replace(brimpr, source=brimpr.source | {"seed": 1}).key
-    plain = asdict(other)
-    assert plain.pop("source") == {}
-    assert other.key == digest(plain)
+    settings = plain(other)
+    assert settings.pop("source") == {}
+    assert other.key == digest(settings)
 
 
 def test_both_run_through_every_protocol_and_give_the_model_back(asking, place):
