@@ -1,12 +1,15 @@
-# `make run`, `make paper`, `make robust`, `make test`, `make docs`, `make benchmarks`: each makes .venv first and needs only Python and make.
+# `make run`, `make demo`, `make paper`, `make robust`, `make test`, `make docs`, `make benchmarks`: each makes .venv first and needs only Python and make.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run paper robust test lint docs benchmarks clean
+.PHONY: run demo paper robust test test-page lint docs benchmarks clean
 
 run: .venv/run.stamp
 	$(BIN)/dasp bench quick --results out/quick
+
+demo: .venv/demo.stamp
+	$(BIN)/dasp demo
 
 paper: .venv/run.stamp
 	$(BIN)/dasp bench paper --results results/paper
@@ -17,6 +20,11 @@ robust: .venv/run.stamp
 test: .venv/dev.stamp
 	$(BIN)/pytest
 	$(MAKE) --no-print-directory lint
+
+test-page: .venv/browser.stamp
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq chromium; } \
+	  || { echo "the tests of the page need chromium: as root, apt-get install chromium"; exit 2; }
+	$(BIN)/pytest tests/page/browser
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -44,6 +52,14 @@ docs: .venv/docs.stamp
 .venv/docs.stamp: .venv/run.stamp
 	@echo "installing what the documentation needs"
 	$(PIP) -e '.[docs]'
+	@touch $@
+
+.venv/demo.stamp: .venv/run.stamp
+	$(PIP) -e '.[demo]'
+	@touch $@
+
+.venv/browser.stamp: .venv/dev.stamp
+	$(PIP) -e '.[browser]'
 	@touch $@
 
 # All benchmarks, an hour or so: ratios against their goals, kept in benchmarks/results.

@@ -1,6 +1,6 @@
 """How costs grow: with the stream, the batch, the width, the modalities, the methods, the workers.
 
-    python benchmarks/growth.py             # about five minutes on two cores
+    python benchmarks/growth.py             # four minutes on two cores
 
 Small models, one thread, processor time, so that other load counts less; of several rounds that
 take turns over the points of a curve the quickest counts. Each curve is fitted by a line in what it
@@ -104,9 +104,9 @@ def show(figures: Mapping[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--chunks", type=int, default=CHUNKS, help=f"of {CHUNK} batches")
-    parser.add_argument("--streams", type=int, default=3, help="of which the quickest counts")
+    parser.add_argument("--streams", type=int, default=2, help="of which the quickest counts")
     parser.add_argument("--samples", type=int, default=64, help="of each domain of a plan")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()

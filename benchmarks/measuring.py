@@ -10,6 +10,7 @@ write_figures(options.json, "My title", options_of(options), figures)
 import argparse
 import hashlib
 import json
+import re
 import shlex
 import statistics
 import sys
@@ -119,10 +120,21 @@ def command(words: Sequence[str]) -> str:
 
 def code_digest(benchmark: str) -> str:
     """Hash what is measured and what measures it: figures of other code are other figures."""
-    paths = [HERE / f"{benchmark}.py", HERE / "measuring.py"]
+    paths = sorted(scripts(benchmark))
     for room in MEASURED_ROOMS:
         paths += sorted(p for p in (PACKAGE / room).rglob("*") if p.suffix in (".py", ".toml"))
     content = hashlib.sha256()
     for path in paths:
         content.update(path.name.encode() + b"\0" + path.read_bytes())
     return content.hexdigest()[:16]
+
+
+def scripts(benchmark: str) -> set[Path]:
+    """Return the script of a benchmark and those beside it that it imports."""
+    found, waiting = set(), [benchmark]
+    while waiting:
+        path = HERE / f"{waiting.pop()}.py"
+        if path.exists() and path not in found:
+            found.add(path)
+            waiting += re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
+    return found

@@ -112,9 +112,11 @@ def fit_of(fit: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def table_of(content: Any) -> str:
-    """Return a table of a map of maps, or of a map of values."""
+    """Return a table of a map of values, of a map of rows, or one for each map of rows."""
     if not all(isinstance(row, dict) for row in content.values()):
         return table(("", ""), [(words(name), shown(value)) for name, value in content.items()])
+    if all(isinstance(part, dict) for row in content.values() for part in row.values()):
+        return "\n".join(f"{words(name)}:\n\n{table_of(row)}" for name, row in content.items())
     columns = list(dict.fromkeys(name for row in content.values() for name in row))
     if len(columns) > max(WIDE, len(content)):  # too wide for a page: the other way round
         turned = {
@@ -133,9 +135,7 @@ def table_of(content: Any) -> str:
 def cell(row: Mapping[str, Any], name: str, ratio: bool) -> str:
     if name not in row:
         return ""
-    if ratio and name == "ratio" and "low" in row:
-        return f"{row[name]:.2f} ({row['low']:.2f} to {row['high']:.2f})"
-    return shown(row[name])
+    return shown(row if ratio and name == "ratio" and "low" in row else row[name])
 
 
 def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -148,6 +148,8 @@ def words(name: str) -> str:
 
 
 def shown(value: Any) -> str:
+    if isinstance(value, dict) and {"ratio", "low", "high"} <= value.keys():
+        return f"{value['ratio']:.2f} ({value['low']:.2f} to {value['high']:.2f})"
     if isinstance(value, dict):
         return ", ".join(f"{words(name)} {shown(own)}" for name, own in value.items())
     if isinstance(value, list):

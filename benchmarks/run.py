@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from measuring import HERE
-from page import fill_pages
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from suite import RESULTS, SUITE, Benchmark, judged
+
+from page import fill_pages
 
 OUT = HERE.parent / "out" / "benchmarks"
 POLL = 0.5  # seconds

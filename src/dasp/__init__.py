@@ -1,5 +1,8 @@
 """Multi-modal test-time adaptation: diagnose the shifted sensor, adapt it, keep the rest steady."""
 
+from importlib import import_module
+from types import ModuleType
+
 from dasp import models
 from dasp.bench.checks import check_method
 from dasp.core.contract import check_model
@@ -28,4 +31,12 @@ __all__ = [
     "events",
     "load_model",
     "models",
+    "page",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import `dasp.page` when it is first asked for: it stands above all other rooms."""
+    if name == "page":
+        return import_module("dasp.page")
+    raise AttributeError(f"module 'dasp' has no attribute '{name}'.")

@@ -78,11 +78,14 @@ def _run(words: list[str]) -> int:
 def _commands() -> Commands:
     from dasp.bench.train import train
     from dasp.bench.train_depth import train_depth
+    from dasp.page.commands import demo, monitor
     from dasp.report.bench_command import bench, tune
     from dasp.report.commands import report
     from dasp.streams import commands
 
     return {
+        "demo": demo,
+        "monitor": monitor,
         "bench": bench,
         "report": report,
         "tune": tune,

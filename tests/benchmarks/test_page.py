@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from page import PAGES, figures, filled, growth_pictures, table_of
 from suite import RESULTS
+
+from page import PAGES, figures, filled, growth_pictures, table_of
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

@@ -50,5 +50,10 @@ def page_blocks(page):
 
 
 @pytest.fixture
+def collect():
+    return blocks
+
+
+@pytest.fixture
 def root():
     return ROOT

@@ -5,10 +5,12 @@ compiled only. What a page takes for granted stands in `given`.
 """
 
 import ast
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import dasp
@@ -22,6 +24,20 @@ def given(page, batches, toy):
         image, wave = np.full((64, 64, 3), 128, np.uint8), np.zeros(16_000, np.float32)
         return known | {"nn": nn, "mine": torch.zeros(()), "image": image, "wave": wave}
     return known | {"dasp": dasp} if page.stem == "robust" else {}
+
+
+@pytest.fixture(autouse=True)
+def one_rank(tmp_path, monkeypatch):
+    """Let a page that begins a process group be its only rank."""
+    begin = partial(dist.init_process_group, rank=0, world_size=1)
+    monkeypatch.setattr(
+        dist,
+        "init_process_group",
+        lambda backend: begin(backend, store=dist.FileStore(str(tmp_path / "ranks"), 1)),
+    )
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @pytest.fixture
@@ -89,6 +105,20 @@ def add_a_method(names, _said, _text, _folder):
     assert names["tta"].trainable.count > 0
 
 
+def faster_encoders(names, _said, _text, _folder):
+    assert names["tta"].model.faster_encoders == "int8"
+    assert isinstance(names["fast"], type(names["model"]))
+
+
+def live_page(names, _said, _text, _folder):
+    assert names["page"].url.startswith("http://127.0.0.1:")
+
+
+def distributed(names, _said, _text, _folder):
+    assert names["out"].logits.shape == (64, 8)
+    assert names["tta"].method.group.size == 1
+
+
 def data(names, _said, _text, _folder):
     assert names["half_dark"] is not None
 
@@ -107,8 +137,17 @@ def methods(_names, said, text, _folder):
 
 
 CHECKS = {
-    check.__name__: check
-    for check in (own_model, operation, robust, diagnosis, add_a_method, data, tutorial, methods)
+    "own_model": own_model,
+    "operation": operation,
+    "robust": robust,
+    "diagnosis": diagnosis,
+    "add_a_method": add_a_method,
+    "faster_encoders": faster_encoders,
+    "page": live_page,
+    "distributed": distributed,
+    "data": data,
+    "tutorial": tutorial,
+    "methods": methods,
 }
 
 

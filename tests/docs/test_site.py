@@ -26,3 +26,11 @@ def test_every_page_stands_in_the_contents(root):
     listed = re.findall(r"^([a-z_]+)$", (root / "docs/index.md").read_text(), re.MULTILINE)
     pages = {path.stem for path in (root / "docs").glob("*.md")} - {"index"}
     assert pages <= set(listed)
+
+
+def test_a_block_can_say_that_it_does_not_run(tmp_path, collect):
+    page = tmp_path / "page.md"
+    page.write_text("```python\n1\n```\n\n<!-- not run: why -->\n```sh\ntwo\n```\n")
+    first, second = collect(page)
+    assert (first.language, first.code, first.line, first.runs) == ("python", "1\n", 2, True)
+    assert (second.language, second.code, second.line, second.runs) == ("sh", "two\n", 7, False)

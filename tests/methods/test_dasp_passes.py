@@ -70,7 +70,7 @@ def test_batches_in_pieces_teach_what_whole_ones_teach(variant, build, monkeypat
             )
         return tta, outcomes, last.logits
 
-    (whole, *said), (parts, *found) = run(2**23), run(900)
+    (whole, *said), (parts, *found) = run(2**22), run(900)
     assert any(outcome.updated for outcome in said[0])
     for one, other in zip(*(outcomes for outcomes, _ in (said, found)), strict=True):
         torch.testing.assert_close(other.logits, one.logits, rtol=1e-8, atol=1e-9)

@@ -15,8 +15,8 @@ from dasp.core.types import Fused, Tokens
 from dasp.methods.base import Method
 from dasp.methods.group import with_stand_in
 
-# Numbers in the tokens of one piece: 15 samples of ViT-B, which keep two cores busy.
-AT_ONCE = 2**23
+# Numbers in the tokens of one piece: 7 samples of ViT-B, which keep two cores busy.
+AT_ONCE = 2**22
 
 Adapt = Callable[[Tokens], Tokens]
 """Puts the adapters on tokens {name: (B, N, D)}."""

@@ -17,6 +17,7 @@ from dasp.models.int8 import Int8Linears
 
 Kind = Literal["bfloat16", "int8", "compiled"]
 Encode = Callable[[Inputs], dict[str, Tensor]]
+COMPILED_FORMS = 64  # models of one class, times sets of modalities, times fixed and any batch size
 
 
 def faster(model: nn.Module, kind: Kind) -> nn.Module:
@@ -71,13 +72,13 @@ class Bfloat16:
     """Runs an `encode` in bfloat16 where torch holds that to be safe."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._device = _device(model)
-        if not has_bfloat16(self._device):
+        self._model = model  # moves to another device with the faster one: they share weights
+        if not has_bfloat16(_device(model)):
             _warn_slow("bfloat16", "multiplies no bfloat16 numbers by itself")
 
     def __call__(self, encode: Encode, inputs: Inputs) -> dict[str, Tensor]:
         """Give the tokens, float32 or bfloat16."""
-        with torch.autocast(self._device.type, torch.bfloat16):
+        with torch.autocast(_device(self._model).type, torch.bfloat16):
             return encode(inputs)
 
 
@@ -117,7 +118,9 @@ class Compiled:
         if self._compiled is None:
             self._compiled = cast(Encode, torch.compile(encode))
         try:
-            return self._compiled(inputs)
+            # Above its limit torch goes back to plain code, and says so in its log alone.
+            with torch._dynamo.config.patch(recompile_limit=COMPILED_FORMS):
+                return self._compiled(inputs)
         except torch._dynamo.exc.TorchDynamoException as error:
             raise ContractError(
                 f"these encoders cannot be compiled here: {str(error).splitlines()[0]} Choose "

@@ -278,6 +278,18 @@ def test_workers_are_those_of_a_cluster_started_here(plan, place, address, worke
         run_plan(plan, replace(place, workers=workers), show=False, engine=Ray(address))
 
 
+def test_data_and_store_are_found_from_any_folder(plan, place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    noise = replace(plan.data, noise_dir=Path("noise"), root=Path("clips"))
+    opened = []
+    monkeypatch.setattr(type(noise), "open", lambda data: opened.append(data))
+    packed = pack(Streams(noise), [], replace(place, store=Path("store")))
+    assert opened == [replace(noise, noise_dir=tmp_path / "noise", root=tmp_path / "clips")]
+    assert packed.place.store == tmp_path / "store"
+    for of_a_node in (Path("$TMPDIR/store"), Path("~/store")):
+        assert pack(Streams(noise), [], replace(place, store=of_a_node)).place.store == of_a_node
+
+
 def test_weights_are_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = ["sounding_shapes_0", "sounding_shapes_0:int8", "w.pth", "w.pth:int8"]

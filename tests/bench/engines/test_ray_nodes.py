@@ -2,14 +2,17 @@
 
 import os
 import signal
+import socket
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ray.cluster_utils import Cluster
 
 from dasp.bench.engines.ray import Ray
 from dasp.bench.runner import run_plan
+from dasp.core.errors import OptionError
 
 QUICK_TO_NOTICE = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
 
@@ -40,7 +43,7 @@ def test_each_node_fills_a_store_of_its_own(
     watched, place, elsewhere, folder, engine, scratch, said, begun, meanwhile, wait_until
 ):
     (folder / "hold").touch()
-    own = replace(place, store="$SCRATCH/store", workers=None)
+    own = replace(place, store=Path("$SCRATCH/store"), workers=None)
 
     def let_both_begin():
         wait_until(lambda: len(begun()) == 2)
@@ -76,3 +79,12 @@ def test_cells_of_a_lost_node_are_done_by_another(
     assert len(seeds) == 5
     assert said(paths) == said(run_plan(watched, elsewhere, show=False))
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}"])
+def test_an_address_where_nobody_answers_is_named(watched, place, address):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else will
+        address = address.format(port=free.getsockname()[1])
+        with pytest.raises(OptionError, match=f"the Ray cluster at {address} cannot be used"):
+            run_plan(watched, replace(place, workers=None), show=False, engine=Ray(address))

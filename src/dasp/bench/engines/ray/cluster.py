@@ -3,6 +3,7 @@
 import logging
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ def connected(address: str | None, cpus: int | None) -> Iterator[None]:
                 **quiet,
             )
         else:
+            _reach(address)
             ray.init(address, **quiet)
     except Exception as error:  # Ray has no class of its own for what may go wrong here
         raise OptionError(_unreachable(address, error)) from error
@@ -70,12 +72,24 @@ def connected(address: str | None, cpus: int | None) -> Iterator[None]:
             ray.shutdown()
 
 
+def _reach(address: str) -> None:
+    """Raise at once where nothing answers at HOST:PORT: Ray would try for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
 def _unreachable(address: str | None, error: Exception) -> str:
-    where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
     why = str(error).strip().partition("\n")[0].rstrip(".")
-    if isinstance(error, ImportError):  # addresses ray://… need a package that Ray does not
-        return f"{where} cannot be used: {why}. Install ray[client], or give HOST:PORT."
-    return f"{where} cannot be used: {why}. `ray start --head` starts one, `ray status` shows it."
+    if address is None:
+        return (
+            f"Ray could not be started on this machine: {why}. Try again when it is less busy, or "
+            "use --engine local."
+        )
+    return (
+        f"the Ray cluster at {address} cannot be used: {why}. `ray start --head` starts one and "
+        "`ray status` shows it; if it asks for a token, set RAY_AUTH_MODE=token."
+    )
 
 
 def fitting_nodes(needs: Needs) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import torch
 
 import dasp
 from dasp.bench.features import Features
-from dasp.bench.material import Material
+from dasp.bench.material import DataOptions, Material
 from dasp.bench.prepare import Place
 from dasp.bench.references import absolute, find_model, move_file, own_file
 from dasp.bench.work import Item, Work
@@ -66,7 +66,7 @@ def pack(work: Work, items: Iterable[Item], place: Place, device: str = "cpu") -
     names = {name for name in map(own_file, references) if name is not None}
     return Shipment(
         work,
-        work.data.open(),
+        _absolute(work.data).open(),
         replace(place, store=_on_nodes(place.store)),
         {name: Path(name).read_bytes() for name in names},
         Path.cwd(),
@@ -91,6 +91,13 @@ def versions() -> dict[str, str]:
         "dasp": f"{dasp.__version__} (code {code.hexdigest()[:8]})",
         "torch": torch.__version__.partition("+")[0],
     }
+
+
+def _absolute(data: DataOptions) -> DataOptions:
+    """Return data that are found from any folder."""
+    names = ("root", "frost_dir", "noise_dir")
+    paths = {name: getattr(data, name) for name in names}
+    return replace(data, **{name: path and path.absolute() for name, path in paths.items()})
 
 
 def _on_nodes(store: Path) -> Path:

@@ -1,0 +1,97 @@
+// What can be asked for: run, speed, damage. The server's state decides what is shown here.
+
+import { html } from "./draw.js";
+
+export class Controls {
+  constructor(about, ask) {
+    this.about = about;
+    this.ask = ask;
+    this.state = {};
+    this.damage = {};
+    const find = (id) => document.getElementById(id);
+    this.parts = { play: find("play"), speed: find("speed"), severity: find("severity") };
+    find("run").hidden = find("keys").hidden = !about.can.length;
+    find("controls").hidden = !about.corruptions;
+    find("story").hidden = about.mode !== "demo";
+    if (about.corruptions) this.#build(find("damage"));
+  }
+
+  #build(place) {
+    place.replaceChildren();
+    options(this.parts.severity, [1, 2, 3, 4, 5], (one) => `${one}`);
+    for (const [name, kinds] of Object.entries(this.about.corruptions)) {
+      const kind = html("select", { "aria-label": `Corruption of ${name}` });
+      options(kind, kinds, (one) => one.replaceAll("_", " "));
+      const level = html("input", { type: "range", min: 0, max: 5, step: 1, "aria-label": `Severity of ${name}` });
+      const shown = html("output", {});
+      kind.addEventListener("change", () => this.#corrupt(name, Number(level.value) || 5));
+      level.addEventListener("input", () => this.#corrupt(name, Number(level.value)));
+      place.append(html("fieldset", {}, html("legend", {}, name), kind, html("label", { class: "level" }, level, shown)));
+      this.damage[name] = { kind, level, shown };
+    }
+  }
+
+  #corrupt(modality, severity) {
+    const own = this.damage[modality];
+    own.shown.textContent = said(severity);
+    this.ask({ do: "corrupt", modality, corruption: own.kind.value, severity });
+  }
+
+  show(state) {
+    this.state = state;
+    const word = this.parts.play.querySelector(".word");
+    word.textContent = state.playing ? "Pause" : "Play";
+    if (!this.parts.speed.options.length) options(this.parts.speed, state.speeds, (one) => `${one} a second`);
+    this.parts.speed.value = state.speed;
+    if (!state.damage) return;
+    for (const radio of document.getElementsByName("order")) radio.checked = radio.value === state.order;
+    this.parts.severity.value = state.severity;
+    for (const [name, own] of Object.entries(state.damage)) {
+      const { kind, level, shown } = this.damage[name];
+      if (document.activeElement !== kind) kind.value = own.corruption;
+      if (document.activeElement !== level) level.value = own.severity;
+      shown.textContent = said(own.severity);
+    }
+  }
+}
+
+// Wires what stands on the page from the beginning; `controls()` gives the present ones, or null.
+export function wire(ask, controls) {
+  const on = (id, event, act) => document.getElementById(id).addEventListener(event, act);
+  const toggle = () => ask({ do: controls()?.state.playing ? "pause" : "play" });
+  on("play", "click", toggle);
+  on("step", "click", () => ask({ do: "step" }));
+  on("reset", "click", () => ask({ do: "reset" }));
+  on("speed", "change", (event) => ask({ do: "speed", value: Number(event.target.value) }));
+  on("severity", "change", (event) => ask({ do: "severity", value: Number(event.target.value) }));
+  on("orders", "change", (event) => {
+    if (event.target.name === "order") ask({ do: "order", value: event.target.value });
+  });
+  on("story", "click", (event) => tryOut(event.target.dataset ?? {}, ask));
+  document.addEventListener("keydown", (event) => {
+    const taken = event.target.closest?.("button, select, input, summary, a, textarea");
+    if (event.ctrlKey || event.metaKey || event.altKey || !controls()?.about.can.length) return;
+    if (event.key === " " && !taken) toggle();
+    else if (event.key === "ArrowRight" && !event.target.closest?.("select, input")) ask({ do: "step" });
+    else if (event.key === "r" && !event.target.closest?.("select, input")) ask({ do: "reset" });
+    else return;
+    event.preventDefault();
+  });
+}
+
+function tryOut(wanted, ask) {
+  if (wanted.do === "order") ask({ do: "order", value: "interleaved" });
+  for (const words of wanted.try?.split(", ") ?? []) {
+    const [modality, corruption, severity] = words.split(" ");
+    ask({ do: "corrupt", modality, corruption, severity: Number(severity) });
+  }
+  if (wanted.do || wanted.try) ask({ do: "play" });
+}
+
+function options(select, values, text) {
+  select.replaceChildren(...values.map((one) => html("option", { value: one }, text(one))));
+}
+
+function said(severity) {
+  return severity === 0 ? "clean" : `severity ${severity}`;
+}

@@ -1,0 +1,32 @@
+// How series look: a colour class and a dash each, so that colour is never all that tells them apart.
+
+const MODALITIES = ["audio", "video"];
+const LANES = { Source: 0, READ: 1, DASP: 2 };
+const LANE_DASHES = ["2 3", "8 3 2 3", "", "6 3", "10 4"];
+const MODALITY_DASHES = ["", "7 3", "3 2", "10 3 2 3"];
+
+export function modalityLook(name, all) {
+  const others = all.filter((one) => !MODALITIES.includes(one));
+  const known = MODALITIES.indexOf(name);
+  const place = known >= 0 ? known : 2 + others.indexOf(name);
+  return { colour: `m${place % 4}`, dash: MODALITY_DASHES[place % 4], hatch: `hatch${place % 4}` };
+}
+
+export function laneLook(name, all) {
+  const place = LANES[name] ?? (all.length === 1 ? 2 : all.indexOf(name));
+  return { colour: `l${place % 5}`, dash: LANE_DASHES[place % 5], wide: name === all.at(-1) };
+}
+
+export function percent(share) {
+  return share == null ? "–" : `${(100 * share).toFixed(1)}%`;
+}
+
+export function short(value) {
+  if (value == null) return "–";
+  if (value === 0) return "0";
+  return Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(2);
+}
+
+export function listed(words) {
+  return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
+}

@@ -1,0 +1,116 @@
+// Puts the page together: news come in, are kept, and are drawn once a picture frame.
+
+import { Charts, tiles, verdict } from "./charts.js";
+import { Connection } from "./connection.js";
+import { Controls, wire } from "./controls.js";
+import { listed } from "./look.js";
+import { Samples } from "./samples.js";
+
+const KEPT = 600; // points, as many as the server keeps
+const CALM = 1200; // milliseconds between two things read aloud
+
+const find = (id) => document.getElementById(id);
+const page = { points: [], samples: null, state: {}, about: null };
+let charts, samples, controls, drawn, spoken = 0;
+
+const address = new URL("ws", location.href);
+address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+history.replaceState(null, "", location.pathname); // the token stays in the cookie, not in sight
+const line = new Connection(address, { news: take, status: tell });
+const ask = (wish) => line.ask(wish);
+wire(ask, () => controls);
+wireTheme();
+addEventListener("resize", later);
+
+function take(message) {
+  if (message.kind === "error") return complain(message.message);
+  if (message.about && JSON.stringify(message.about) !== JSON.stringify(page.about)) begin(message.about);
+  if (message.fresh) page.points = [];
+  page.points.push(...message.points);
+  page.points.splice(0, page.points.length - KEPT);
+  if ("samples" in message) page.samples = message.samples;
+  if (message.state) page.state = message.state;
+  later();
+}
+
+function begin(about) {
+  page.about = about;
+  document.title = about.title;
+  find("title").textContent = about.title;
+  find("legend").textContent = about.legend;
+  document.body.dataset.mode = about.mode;
+  charts = new Charts(find("charts"), about);
+  samples = new Samples(find("samples"), about);
+  controls = new Controls(about, ask);
+}
+
+function later() {
+  drawn ??= requestAnimationFrame(() => {
+    drawn = undefined;
+    if (page.about) draw();
+  });
+}
+
+function draw() {
+  const last = page.points.at(-1);
+  controls.show(page.state);
+  charts.draw(page.points);
+  samples.draw(page.samples);
+  document.body.dataset.batches = last ? last.n + 1 : 0;
+  find("place").textContent = last ? `batch ${last.n}${pace()}` : "before the first batch";
+  say(last ? verdict(last, page.about) : "Back at the source state: nothing has been learnt.", last);
+  find("really").textContent = last ? really(last) : "";
+  find("overall").replaceChildren(...tiles(last, page.about));
+  const note = page.state.note || last?.note || "";
+  find("note").hidden = !note;
+  find("note").textContent = note;
+}
+
+function pace() {
+  const { seconds } = page.state;
+  return seconds && page.about.can.length ? `, ${seconds.toFixed(2)} s each` : "";
+}
+
+// What is read aloud changes at most every so often; a later drawing brings what was held back.
+function say(words, point) {
+  const place = find("diagnosis");
+  find("verdict").dataset.biased = (point?.biased ?? []).join(" ");
+  if (place.textContent === words) return;
+  const rest = spoken + CALM - performance.now();
+  if (rest > 0 && page.state.playing) return void setTimeout(later, rest);
+  place.textContent = words;
+  spoken = performance.now();
+}
+
+function really({ truth }) {
+  if (!truth) return "";
+  if ("" in truth) return `This stretch of the stream: ${truth[""]}.`;
+  const words = Object.entries(truth).map(([name, damage]) => `${name}, ${damage}`);
+  return words.length ? `Really damaged: ${listed(words)}.` : "Really: both sensors are clean.";
+}
+
+function tell(status, pause) {
+  const words = { live: "live", connecting: "connecting …", lost: `connection lost, again in ${Math.ceil(pause / 1000)} s` };
+  find("line").textContent = words[status];
+  document.body.dataset.line = status;
+}
+
+let hide;
+function complain(text) {
+  find("error").textContent = text;
+  find("error").hidden = false;
+  clearTimeout(hide);
+  hide = setTimeout(() => (find("error").hidden = true), 6000);
+}
+
+function wireTheme() {
+  const root = document.documentElement;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const kept = () => { try { return localStorage.getItem("dasp-theme"); } catch { return null; } };
+  if (kept()) root.dataset.theme = kept();
+  find("theme").addEventListener("click", () => {
+    const dark = (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+    root.dataset.theme = dark ? "light" : "dark";
+    try { localStorage.setItem("dasp-theme", root.dataset.theme); } catch { /* a private window */ }
+  });
+}

@@ -1,0 +1,84 @@
+// The samples of the newest batch: pictures, the sound to play, true and predicted classes.
+
+import { html, svg } from "./draw.js";
+import { laneLook, percent } from "./look.js";
+
+export class Samples {
+  constructor(section, about) {
+    this.section = section;
+    this.about = about;
+    this.cards = [];
+    this.place = section.querySelector("#cards");
+    this.held = section.querySelector("#held");
+    this.place.replaceChildren();
+    this.player = new Audio();
+    this.player.volume = 0.6;
+    this.player.addEventListener("ended", () => this.#playing(null));
+    this.player.addEventListener("error", () => this.#playing(null));
+  }
+
+  // Stands still while someone points at it or has the focus in it.
+  isHeld() {
+    return this.place.matches(":hover") || !!this.place.querySelector(":focus-visible");
+  }
+
+  draw(samples) {
+    if (!samples) return;
+    const held = this.cards.length > 0 && this.isHeld();
+    this.held.hidden = !held;
+    if (held) return;
+    this.section.hidden = false;
+    this.key = samples.key;
+    while (this.cards.length < samples.list.length) this.cards.push(this.#card(this.cards.length));
+    this.cards.forEach((card, i) => {
+      card.box.hidden = i >= samples.list.length;
+      if (!card.box.hidden) this.#fill(card, samples.list[i]);
+    });
+  }
+
+  #card(place) {
+    const pictures = html("div", { class: "pictures" });
+    const words = html("div", { class: "words" });
+    const play = html("button", { type: "button", class: "sound", "aria-label": `Play the sound of sample ${place + 1}` }, "▶ listen");
+    play.addEventListener("click", () => this.#listen(place, play));
+    const box = html("article", { class: "sample" }, pictures, words);
+    this.place.append(box);
+    return { box, pictures, words, play };
+  }
+
+  #fill(card, sample) {
+    const names = Object.keys(sample.pictures).sort().reverse();
+    while (card.pictures.querySelectorAll("img").length > names.length) card.pictures.querySelector("img").remove();
+    while (card.pictures.querySelectorAll("img").length < names.length) card.pictures.prepend(html("img"));
+    [...card.pictures.querySelectorAll("img")].forEach((image, i) => {
+      image.src = sample.pictures[names[i]];
+      image.alt = `${names[i]} of a sample${sample.class ? `: ${sample.class}` : ""}`;
+      image.title = names[i];
+    });
+    if (sample.sound && !card.play.isConnected) card.pictures.append(card.play);
+    if (!sample.sound) card.play.remove();
+    const lines = Object.entries(sample.predictions).map(([lane, said]) => this.#line(lane, said));
+    const truth = sample.class ? [html("p", { class: "truth" }, sample.class)] : [];
+    card.words.replaceChildren(...truth, ...lines);
+  }
+
+  #line(lane, said) {
+    const look = laneLook(lane, this.about.lanes);
+    const mark = svg("svg", { class: "swatch", width: 16, height: 10, "aria-hidden": "true" });
+    mark.append(svg("path", { class: `stroke ${look.colour}`, "stroke-width": 2.4, "stroke-dasharray": look.dash || "none", d: "M0 5H16" }));
+    const verdict = said.right == null ? "" : said.right ? "✓" : "✗";
+    const name = said.right ? "" : ` ${said.class}`;
+    const kind = said.right === false ? "wrong" : "right";
+    return html("p", { class: kind }, mark, ` ${lane} ${verdict}${name} `, html("small", {}, percent(said.share)));
+  }
+
+  #listen(place, button) {
+    this.player.src = `sound/${this.key}/${place}.wav`;
+    this.#playing(button);
+    this.player.play().catch(() => this.#playing(null));
+  }
+
+  #playing(button) {
+    for (const { play } of this.cards) play.textContent = play === button ? "♪ playing" : "▶ listen";
+  }
+}

@@ -1,0 +1,130 @@
+import json
+
+import pytest
+
+import dasp
+from dasp.core.errors import DataError, OptionError
+from dasp.models.toy import Toy
+from dasp.page.follow import LogFeed
+from dasp.service.events import EventLog
+from dasp.streams.synthetic import SyntheticWorld
+
+
+def fed(count=6):
+    world = SyntheticWorld().stream(["clean", "audio", "video"], batches=count // 3, size=32)
+    return [batch.inputs for batch in world]
+
+
+def rest(feed):
+    """Everything that is there now."""
+    return list(iter(feed.next, None))
+
+
+def test_it_shows_what_a_running_process_writes(tmp_path):
+    log = tmp_path / "events.jsonl"
+    tta = dasp.adapt(Toy(seed=1), "dasp", log=log)
+    outs = [tta(inputs) for inputs in fed()[:3]]
+    feed = LogFeed(log)
+    assert feed.about()["title"] == "events.jsonl: dasp"
+    assert feed.about()["modalities"] == ["audio", "video"]
+    assert feed.about()["can"] == []
+    found = rest(feed)
+    outs += [tta(inputs) for inputs in fed()[3:]]
+    found += rest(feed)
+    assert [update.point["n"] for update in found] == list(range(6))
+    assert found[0].keep == 0
+    for update, out in zip(found, outs, strict=True):
+        assert update.point["biased"] == sorted(out.diagnosis.biased)
+        limit = min(out.diagnosis.scores.values()) + 0.05
+        assert update.point["limits"]["audio"] == pytest.approx(limit, rel=1e-4)
+    assert set(found[-1].point["norms"]) == {"audio", "video"}
+    assert feed.next() is None
+
+
+@pytest.mark.parametrize("options", [{"variant": "robust"}, {"level": "own"}, {"score": "profile"}])
+def test_a_limit_that_is_not_in_the_log_is_not_made_up(tmp_path, options):
+    log = tmp_path / "events.jsonl"
+    tta = dasp.adapt(Toy(seed=1), "dasp", log=log, **options)
+    tta(fed()[0])
+    assert LogFeed(log).next().point["limits"] == {}
+
+
+def test_a_new_run_and_a_resumed_one_replace_what_was(tmp_path):
+    log, state = tmp_path / "events.jsonl", tmp_path / "state.safetensors"
+
+    def begin():
+        model = Toy(seed=1)
+        return dasp.adapt(model, "dasp", log=log, checkpoint=state, checkpoint_every=2)
+
+    first = begin()
+    for inputs in fed()[:3]:
+        first(inputs)
+    feed = LogFeed(log)
+    assert len(rest(feed)) == 3
+    second = begin()
+    assert second.resume() == 2
+    second(fed()[2])
+    (again,) = rest(feed)
+    assert (again.keep, again.point["n"]) == (2, 2)
+    assert "resume" in again.point["note"]
+    begin()(fed()[0])
+    (anew,) = rest(feed)
+    assert (anew.keep, anew.point["n"]) == (0, 0)
+
+
+def line(place, **more):
+    return {"event": "batch", "batch": place, "present": ["audio"], "missing": [], **more}
+
+
+def test_a_full_log_that_is_moved_away_is_read_to_its_end(tmp_path):
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, limit=400)
+    log.write(line(0))
+    feed = LogFeed(path)
+    found = rest(feed)
+    for place in range(1, 30):
+        log.write(line(place, text="x" * 60))
+        if place % 2 == 0:
+            found += rest(feed)
+    found += rest(feed)
+    assert [update.point["n"] for update in found] == list(range(30))
+    fresh = [update.point["n"] for update in rest(LogFeed(path))]
+    assert fresh == list(range(fresh[0], 30))
+    assert len(fresh) > 1
+
+
+def test_half_a_line_is_waited_for_and_nonsense_is_passed_over(tmp_path):
+    path = tmp_path / "events.jsonl"
+    whole = json.dumps(line(0)) + "\n"
+    path.write_text(whole + "no json\n" + whole[:10])
+    feed = LogFeed(path)
+    assert [update.point["n"] for update in rest(feed)] == [0]
+    with path.open("a") as file:
+        file.write(whole[10:].replace('"batch": 0', '"batch": 1'))
+    assert [update.point["n"] for update in rest(feed)] == [1]
+    path.unlink()
+    assert feed.next() is None
+    path.write_text(json.dumps(line(7)) + "\n")
+    assert [update.point["n"] for update in rest(feed)] == [7]
+
+
+def test_other_events_are_notes_of_the_next_batch(tmp_path):
+    log = EventLog(tmp_path / "events.jsonl")
+    log.write(line(0))
+    log.write({"event": "error", "batch": 1, "error": "ValueError: no"})
+    log.write(line(2, rejected=None))
+    notes = [update.point["note"] for update in rest(LogFeed(log.path))]
+    assert notes == [None, "ValueError: no"]
+
+
+def test_it_only_looks_and_says_what_is_missing(tmp_path):
+    path = tmp_path / "events.jsonl"
+    with pytest.raises(DataError, match="no event log"):
+        LogFeed(path)
+    path.touch()
+    feed = LogFeed(path)
+    assert feed.next() is None
+    for act in (feed.reset, lambda: feed.obey({"do": "corrupt"})):
+        with pytest.raises(OptionError, match="looked at"):
+            act()
+    assert path.read_bytes() == b""

@@ -1,0 +1,166 @@
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+import torch
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+import dasp
+from dasp.cli import main
+from dasp.core.errors import OptionError
+from dasp.models.toy import Toy
+from dasp.page import commands, serve
+from dasp.page.server import Page, open_socket
+
+
+def port_of(page):
+    return int(page.url.split(":")[2].split("/")[0])
+
+
+def status(port, path="/", **headers):
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as line:
+        line.request("GET", path, headers=headers)
+        return line.getresponse().status
+
+
+def test_a_page_is_up_until_it_is_closed(counting):
+    with Page(counting()) as page:
+        assert page.url.startswith("http://127.0.0.1:")
+        assert status(port_of(page)) == 200
+        assert status(port_of(page), Host="evil.example") == 403
+        with connect(page.url.replace("http", "ws") + "ws") as line:
+            assert json.loads(line.recv(timeout=20))["fresh"]
+    with pytest.raises(ConnectionError):
+        status(port_of(page))
+
+
+def test_a_port_in_use_is_refused_with_a_remedy_or_passed_over(counting):
+    with Page(counting()) as first, Page(counting()) as second:
+        assert port_of(first) != port_of(second)
+        with pytest.raises(OptionError, match="--port"):
+            Page(counting(), port=port_of(first))
+        assert status(port_of(first)) == 200
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("no such host", None)])
+def test_an_address_that_cannot_be_is_one_error(host, port):
+    with pytest.raises(OptionError):
+        open_socket(host, port)
+
+
+def test_on_another_address_a_token_is_required(counting):
+    with Page(counting(), host="0.0.0.0", port=0) as page:
+        port = port_of(page)
+        token = page.url.split("token=")[1]
+        for path in ("/", "/static/main.js", "/sound/0-0/0.wav", "/?token=no"):
+            assert status(port, path) == 403
+        assert status(port, f"/?token={token}") == 200
+        assert status(port, "/static/main.js", Cookie=f"dasp_{port}={token}") == 200
+        for path, origin in (("ws", None), (f"ws?token={token}", "http://evil.example")):
+            with pytest.raises(InvalidStatus) as refused:
+                connect(f"ws://127.0.0.1:{port}/{path}", origin=origin)
+            assert refused.value.response.status_code == 403
+        with connect(f"ws://127.0.0.1:{port}/ws?token={token}") as line:
+            assert line.recv(timeout=20)
+
+
+def test_a_browser_that_stops_reading_holds_nobody_up(counting):
+    feed = counting()
+    big = "x" * 200_000
+    plain = feed.next
+
+    def heavy():
+        update = plain()
+        update.point["pad"] = big
+        return update
+
+    feed.next = heavy
+    with Page(feed) as page:
+        slow = socket.create_connection(("127.0.0.1", port_of(page)))
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        ask = f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{port_of(page)}\r\nUpgrade: websocket\r\n"
+        ask += "Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        slow.sendall(f"{ask}Sec-WebSocket-Version: 13\r\n\r\n".encode())
+        with connect(page.url.replace("http", "ws") + "ws", max_size=None) as quick:
+            quick.send(json.dumps({"do": "speed", "value": 8}))
+            seen = 0
+            while seen < 12:
+                seen += len(json.loads(quick.recv(timeout=20)).get("points", ()))
+        slow.close()
+
+
+def test_too_large_a_message_ends_that_line_only(counting):
+    with Page(counting()) as page:
+        address = page.url.replace("http", "ws") + "ws"
+        with connect(address) as line, connect(address) as other:
+            line.send("x" * 100_000)
+            with pytest.raises(ConnectionClosed) as closed:
+                list(line)
+            assert closed.value.rcvd.code == 1009
+            assert other.recv(timeout=20)
+
+
+def test_a_users_own_model_and_stream():
+    stream = [{name: torch.randn(16, 6, 12) for name in ("audio", "video")} for _ in range(3)]
+    tta = dasp.adapt(Toy(seed=1), "dasp")
+    page = serve(tta, stream, browser=False, wait=False)
+    try:
+        with connect(page.url.replace("http", "ws") + "ws") as line:
+            message = json.loads(line.recv(timeout=20))
+            assert message["about"]["lanes"] == ["Dasp"]
+            while "ended" not in message.get("state", {}).get("note", ""):
+                message = json.loads(line.recv(timeout=20))
+    finally:
+        page.close()
+    assert tta.counters["batches"] == 3
+
+
+def test_the_command_ends_by_ctrl_c_with_code_0_and_without_a_trace(tmp_path):
+    log = tmp_path / "events.jsonl"
+    log.touch()
+    words = [sys.executable, "-m", "dasp.cli", "monitor", str(log), "--no-browser", "--port", "0"]
+    process = subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    url = process.stdout.readline().split()[4]
+    with connect(url.replace("http", "ws") + "ws") as line:  # someone looks on
+        assert line.recv(timeout=20)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert out == ""
+
+
+def test_commands_say_what_is_wrong_in_one_line(capsys, monkeypatch, tmp_path):
+    assert main(["monitor", str(tmp_path / "none.jsonl"), "--no-browser"]) == 2
+    assert "no event log" in capsys.readouterr().err
+    (tmp_path / "log").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["monitor", str(tmp_path / "log"), "--no-browser", "--port", str(port)]) == 2
+    assert f"port {port} is in use" in capsys.readouterr().err
+
+
+def test_without_the_extra_the_command_to_install_it_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    with pytest.raises(OptionError, match=r"pip install 'dasp-tta\[demo\]'"):
+        commands.show(lambda: None)
+
+
+def test_the_library_loads_without_the_extra():
+    code = (
+        "import sys; sys.modules['fastapi'] = sys.modules['uvicorn'] = None; import dasp, dasp.cli;"
+        "dasp.page.serve; sys.exit('starlette' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
