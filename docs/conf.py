@@ -34,7 +34,7 @@ html_theme = "furo"
 html_title = f"dasp {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False
 html_copy_source = False
 html_theme_options = {"top_of_page_buttons": []}
 pygments_style, pygments_dark_style = "friendly", "monokai"
@@ -50,6 +50,8 @@ napoleon_numpy_docstring = False
 
 
 LIST = re.compile(r"- |:|\.\. ")  # what follows it indented belongs to it
+SIGN = re.compile(r"(\*\w+\*)|[*|]")  # an emphasised word, or else a sign
+ASIDE: dict[str, list[str]] = {}
 
 
 def outside(_app: Sphinx, page: document) -> None:
@@ -59,11 +61,12 @@ def outside(_app: Sphinx, page: document) -> None:
             link.replace_self(literal("", link.astext()))
 
 
-def plain(_app: Sphinx, _kind: str, _name: str, _of: Any, _options: Any, lines: list[str]) -> None:
+def plain(_app: Sphinx, _kind: str, name: str, _of: Any, _options: Any, lines: list[str]) -> None:
     """Keep signs of formulas (*, |) in docstrings from being read as markup, and show code as code.
 
     A block is code if it is indented after a blank line, as in Markdown.
     """
+    lines[:] = ASIDE.pop(name, lines)
     made: list[str] = []
     code, last = False, ""
     for line in lines:
@@ -80,11 +83,18 @@ def plain(_app: Sphinx, _kind: str, _name: str, _of: Any, _options: Any, lines: 
 
 def _escaped(line: str) -> str:
     pieces = line.split("`")  # every other piece is code
-    pieces[::2] = [piece.replace("*", r"\*").replace("|", r"\|") for piece in pieces[::2]]
+    pieces[::2] = [SIGN.sub(lambda found: found[1] or "\\" + found[0], p) for p in pieces[::2]]
     return "`".join(pieces)
 
 
+def keep(_app: Sphinx, kind: str, name: str, _of: Any, _options: Any, lines: list[str]) -> None:
+    """Set a property's words aside: napoleon would take those before a colon for its type."""
+    if kind in ("property", "attribute", "data"):
+        ASIDE[name] = list(lines)
+
+
 def setup(app: Sphinx) -> None:
-    """Hook both in."""
+    """Hook them in."""
     app.connect("doctree-read", outside)
+    app.connect("autodoc-process-docstring", keep, priority=100)  # before napoleon
     app.connect("autodoc-process-docstring", plain, priority=900)  # after napoleon

@@ -63,7 +63,7 @@ def stream_picture(scores: list[dict[str, float]]) -> str:
 
 
 def matrix_picture(panels: dict[str, Tensor]) -> str:
-    """Draw, for each embedding (B, D), how alike its dimensions are: darker is more alike."""
+    """Draw, for each embedding (B, D), how alike its dimensions are: stronger is more alike."""
     side, gap = 250, 32
     width = gap + len(panels) * (side + gap)
     plot = Plot((0, 1), (0, 1), width=width, height=side + 48)

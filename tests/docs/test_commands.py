@@ -20,8 +20,12 @@ def commands_of(page, page_blocks):
             yield from (
                 line for line in block.code.replace("\\\n", " ").splitlines() if " " in line
             )
-    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    yield from (found.replace("\n", " ") for found in INLINE.findall(prose))
+    yield from (found.replace("\n", " ") for found in INLINE.findall(prose(page)))
+
+
+def prose(page):
+    """The page without its blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -63,7 +67,7 @@ def test_commands_parse(page, page_blocks, parsed):
             assert plan.endswith(".toml") or load_plans(plan), command
 
 
-def test_scripts_and_targets_exist(page, page_blocks, root):
+def test_scripts_and_targets_exist(page, root):
     makefile = (root / "Makefile").read_text()
     text = page.read_text()
     for path in re.findall(r"\b(?:examples|benchmarks|tests)/[\w/]+\.(?:py|toml|ipynb)", text):
@@ -72,7 +76,7 @@ def test_scripts_and_targets_exist(page, page_blocks, root):
         assert f"\n{target}:" in makefile, target
 
 
-def test_links_within_the_repository_lead_somewhere(page, root):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+def test_links_within_the_repository_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose(page)):
         if not target.startswith(("http:", "https:")):
             assert (page.parent / target).exists(), target

@@ -26,7 +26,7 @@ def given(page, batches, toy):
     return known | {"dasp": dasp} if page.stem == "robust" else {}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def one_rank(tmp_path, monkeypatch):
     """Let a page that begins a process group be its only rank."""
     begin = partial(dist.init_process_group, rank=0, world_size=1)
@@ -53,26 +53,24 @@ def own_names():
         names.update(old)
 
 
-@pytest.fixture
-def ran(page, page_blocks, given, own_names, root, tmp_path, monkeypatch):
-    """The names that a page leaves behind, and the folder it ran in."""
+def run(page, page_blocks, names):
+    """Run a page's blocks on `names`; a traceback names the page and its line."""
+    for block in page_blocks:
+        if block.language == "python":
+            code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+            if block.runs:
+                exec(code, names)
+
+
+@pytest.mark.usefixtures("own_names", "one_rank")
+def test_the_page_runs(page, page_blocks, given, root, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").symlink_to(root / "results")  # read by one page
     names = dict(given, __name__="page")
-    for block in page_blocks:
-        if block.language != "python":
-            continue
-        code = "\n" * (block.line - 1) + block.code  # a traceback then names the page's line
-        compiled = compile(code, str(page), "exec")
-        if block.runs:
-            exec(compiled, names)
-    return names
-
-
-def test_the_page_runs(page, ran, tmp_path, capsys):
+    run(page, page_blocks, names)
     said, check = capsys.readouterr().out, CHECKS.get(page.stem)
     if check:
-        check(ran, said, page.read_text(), tmp_path)
+        check(names, said, page.read_text(), tmp_path)
 
 
 def own_model(names, _said, _text, _folder):
@@ -161,4 +159,4 @@ def test_options_named_on_the_page_of_methods_are_those_of_the_code(root):
             option, _, default = word.partition("=")
             assert option in signature, f"{name}: {option}"
             if default:
-                assert signature[option] == ast.literal_eval(default), f"{name}: {option}"
+                assert signature[option].default == ast.literal_eval(default), f"{name}: {option}"
