@@ -50,7 +50,7 @@ napoleon_numpy_docstring = False
 
 
 LIST = re.compile(r"- |:|\.\. ")  # what follows it indented belongs to it
-SIGN = re.compile(r"(\*\w+\*)|[*|]")  # an emphasised word, or else a sign
+SIGN = re.compile(r"(\*\w+\*|\\[*|])|[*|]")  # an emphasised word or one escaped, or else a sign
 ASIDE: dict[str, list[str]] = {}
 
 
