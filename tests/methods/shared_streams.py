@@ -20,7 +20,7 @@ from dasp.methods import Tent, dasp_passes
 from dasp.models import CavMae, Toy
 from dasp.streams.synthetic import CLEAN, SyntheticWorld
 
-FOLDER = Path(sys.argv[1])
+FOLDER = Path(sys.argv[-1])  # the only word; pytest imports this file without any
 SHARES = {1: (1.0,), 2: (0.3, 1.0), 3: (0.5, 0.6, 1.0)}  # where a rank's part of a batch ends
 SETTINGS = {
     "released, float32": ("dasp", {"delta": 1e-6}),
