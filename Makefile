@@ -1,9 +1,9 @@
-# `make run`, `make demo`, `make paper`, `make robust`, `make test`, `make benchmarks`: each makes .venv first and needs only Python and make.
+# `make run`, `make demo`, `make paper`, `make robust`, `make test`, `make docs`, `make benchmarks`: each makes .venv first and needs only Python and make.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run demo paper robust test test-page lint benchmarks clean
+.PHONY: run demo paper robust test test-page lint docs benchmarks clean
 
 run: .venv/run.stamp
 	$(BIN)/dasp bench quick --results out/quick
@@ -42,6 +42,16 @@ lint: .venv/dev.stamp
 .venv/dev.stamp: .venv/run.stamp
 	@echo "installing what the tests need"
 	$(PIP) -e '.[dev]'
+	@touch $@
+
+# The documentation as a site; nothing is fetched, and a warning is an error.
+docs: .venv/docs.stamp
+	$(BIN)/python -m sphinx --quiet -W --keep-going -n -d out/doctrees docs out/docs
+	@echo "open out/docs/index.html"
+
+.venv/docs.stamp: .venv/run.stamp
+	@echo "installing what the documentation needs"
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 .venv/demo.stamp: .venv/run.stamp

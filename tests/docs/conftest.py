@@ -1,0 +1,59 @@
+"""The pages of the documentation, and the blocks of code in them."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(
+    r"(?P<marker><!-- not run:[^>]*-->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, where it starts, whether the page says it can run."""
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    runs: bool
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(
+            page,
+            text.count("\n", 0, found.start("code")) + 1,
+            found["language"],
+            found["code"],
+            not found["marker"],
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def pytest_generate_tests(metafunc):
+    if "page" in metafunc.fixturenames:
+        metafunc.parametrize("page", PAGES, ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def page_blocks(page):
+    return blocks(page)
+
+
+@pytest.fixture
+def collect():
+    return blocks
+
+
+@pytest.fixture
+def root():
+    return ROOT

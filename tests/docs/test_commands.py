@@ -1,0 +1,82 @@
+"""Commands on the pages: `dasp …` is parsed by the program itself, paths and targets exist."""
+
+import functools
+import re
+import shlex
+
+import pytest
+
+from dasp import cli
+from dasp.bench.plan_files import load_plans
+
+INLINE = re.compile(r"`(dasp [^`]+)`")
+OPEN_ENDED = re.compile(r"…|\b(COMMAND|NAME|METHOD|PLAN)\b")  # a pattern of commands, not one
+
+
+def commands_of(page, page_blocks):
+    """Every `dasp …` of a page: lines of shell blocks, and code within sentences."""
+    for block in page_blocks:
+        if block.language == "sh" or (not block.language and block.code.startswith("dasp ")):
+            yield from (
+                line for line in block.code.replace("\\\n", " ").splitlines() if " " in line
+            )
+    yield from (found.replace("\n", " ") for found in INLINE.findall(prose(page)))
+
+
+def prose(page):
+    """The page without its blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Make commands write down their arguments instead of doing anything."""
+    calls = []
+
+    def quiet(function):
+        @functools.wraps(function)
+        def note(*args, **options):
+            calls.append((function.__name__, args, options))
+
+        return note
+
+    for table in ("_commands", "_data_commands"):
+        found = getattr(cli, table)()
+        replaced = {name: quiet(function) for name, function in found.items()}
+        monkeypatch.setattr(cli, table, lambda replaced=replaced: replaced)
+    return calls
+
+
+def test_commands_parse(page, page_blocks, parsed):
+    names = {*cli._commands(), *(f"data {word}" for word in cli._data_commands())}
+    for command in commands_of(page, page_blocks):
+        words = shlex.split(command, comments=True)
+        if words[:1] != ["dasp"] or OPEN_ENDED.search(command):
+            continue
+        if " ".join(words[1:]) in names:  # a sentence about the command
+            continue
+        before = len(parsed)
+        try:
+            code = cli.main(words[1:])
+        except SystemExit as stop:  # the parser's way to refuse, and to print help
+            code = stop.code
+        assert code in (0, None), command
+        if parsed[before:] and parsed[-1][0] == "bench":
+            _, args, options = parsed[-1]
+            plan = args[0] if args else options.get("plan", "quick")
+            assert plan.endswith(".toml") or load_plans(plan), command
+
+
+def test_scripts_and_targets_exist(page, root):
+    makefile = (root / "Makefile").read_text()
+    text = page.read_text()
+    for path in re.findall(r"\b(?:examples|benchmarks|tests)/[\w/]+\.(?:py|toml|ipynb)", text):
+        assert (root / path).exists(), path
+    for target in re.findall(r"(?:^|`)make ([a-z-]+)", text, flags=re.MULTILINE):
+        assert f"\n{target}:" in makefile, target
+
+
+def test_links_within_the_repository_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose(page)):
+        if not target.startswith(("http:", "https:")):
+            assert (page.parent / target).exists(), target

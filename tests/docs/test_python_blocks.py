@@ -1,0 +1,162 @@
+"""Every Python block of every page runs, in the order of the page.
+
+A block that cannot (it needs data or several machines) has `<!-- not run: why -->` before it and is
+compiled only. What a page takes for granted stands in `given`.
+"""
+
+import ast
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import dasp
+from dasp.methods.dasp_variants import VARIANTS
+
+
+@pytest.fixture
+def given(page, batches, toy):
+    known = {"model": toy, "stream": batches, "inputs": batches[0], "clean_batches": batches * 4}
+    if page.stem == "README":
+        image, wave = np.full((64, 64, 3), 128, np.uint8), np.zeros(16_000, np.float32)
+        return known | {"nn": nn, "mine": torch.zeros(()), "image": image, "wave": wave}
+    return known | {"dasp": dasp} if page.stem == "robust" else {}
+
+
+@pytest.fixture
+def one_rank(tmp_path, monkeypatch):
+    """Let a page that begins a process group be its only rank."""
+    begin = partial(dist.init_process_group, rank=0, world_size=1)
+    monkeypatch.setattr(
+        dist,
+        "init_process_group",
+        lambda backend: begin(backend, store=dist.FileStore(str(tmp_path / "ranks"), 1)),
+    )
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.fixture
+def own_names():
+    """Take back what pages register."""
+    from dasp.corruptions.base import registry
+
+    entries = [dasp.METHODS._entries, registry("video")._entries]
+    before = [dict(names) for names in entries]
+    yield
+    for names, old in zip(entries, before, strict=True):
+        names.clear()
+        names.update(old)
+
+
+def run(page, page_blocks, names):
+    """Run a page's blocks on `names`; a traceback names the page and its line."""
+    for block in page_blocks:
+        if block.language == "python":
+            code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+            if block.runs:
+                exec(code, names)
+
+
+@pytest.mark.usefixtures("own_names", "one_rank")
+def test_the_page_runs(page, page_blocks, given, root, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").symlink_to(root / "results")  # read by one page
+    names = dict(given, __name__="page")
+    run(page, page_blocks, names)
+    said, check = capsys.readouterr().out, CHECKS.get(page.stem)
+    if check:
+        check(names, said, page.read_text(), tmp_path)
+
+
+def own_model(names, _said, _text, _folder):
+    assert names["out"].logits.shape == (64, 5)
+
+
+def operation(names, _said, _text, folder):
+    assert names["done"] == 0
+    assert names["tta"].counters["missing"]["audio"] == 1
+    assert names["tta"].counters["saves"] == 2
+    assert "dasp_batches_total 10" in (folder / "dasp.prom").read_text()
+
+
+def robust(names, _said, text, _folder):
+    assert names["tta"].method.diagnoser.fitted
+    for option, value in VARIANTS["robust"].items():
+        if value != VARIANTS["released"][option]:
+            assert f"| `{option}` |" in text
+
+
+def diagnosis(names, said, _text, _folder):
+    found = names["deviations"](
+        names["batch"], names["look"](names["train"].inputs), names["levels"]
+    )
+    assert found["profile"]["video"] > 10 > found["profile"]["audio"]
+    assert "flags-5-batch64-sounding_shapes_2" in said
+
+
+def add_a_method(names, _said, _text, _folder):
+    assert names["tta"].trainable.count > 0
+
+
+def faster_encoders(names, _said, _text, _folder):
+    assert names["tta"].model.faster_encoders == "int8"
+    assert isinstance(names["fast"], type(names["model"]))
+
+
+def live_page(names, _said, _text, _folder):
+    assert names["page"].url.startswith("http://127.0.0.1:")
+
+
+def distributed(names, _said, _text, _folder):
+    assert names["out"].logits.shape == (64, 8)
+    assert names["tta"].method.group.size == 1
+
+
+def data(names, _said, _text, _folder):
+    assert names["half_dark"] is not None
+
+
+def tutorial(names, said, _text, folder):
+    assert "biased: none learnt: False" in said
+    assert "biased: {'audio'} learnt: True" in said
+    assert "the same answer: True" in said
+    assert (folder / "state.safetensors").stat().st_size > 0
+
+
+def methods(_names, said, text, _folder):
+    for name in dasp.METHODS:
+        assert name in said
+        assert f"| `{name}` |" in text
+
+
+CHECKS = {
+    "own_model": own_model,
+    "operation": operation,
+    "robust": robust,
+    "diagnosis": diagnosis,
+    "add_a_method": add_a_method,
+    "faster_encoders": faster_encoders,
+    "page": live_page,
+    "distributed": distributed,
+    "data": data,
+    "tutorial": tutorial,
+    "methods": methods,
+}
+
+
+def test_options_named_on_the_page_of_methods_are_those_of_the_code(root):
+    text = (root / "docs/methods.md").read_text()
+    table = text.split("| method | its own, with defaults |")[1].split("\n\n")[0]
+    rows = {row.split("|")[1].strip(" `"): row for row in table.strip().splitlines()[1:]}
+    for name, row in rows.items():
+        signature = dasp.methods.hyperparameters(dasp.METHODS[name])
+        for word in row.split("`")[3::2]:
+            option, _, default = word.partition("=")
+            assert option in signature, f"{name}: {option}"
+            if default:
+                assert signature[option].default == ast.literal_eval(default), f"{name}: {option}"

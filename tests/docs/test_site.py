@@ -1,0 +1,36 @@
+"""What the site adds to the pages, without building it: `make docs` does that."""
+
+import re
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def command_help(root, monkeypatch):
+    monkeypatch.syspath_prepend(str(root / "docs"))
+    yield pytest.importorskip("command_help")
+    sys.modules.pop("command_help", None)
+
+
+def test_the_page_of_commands_holds_the_help_of_each(command_help):
+    names = command_help.commands()
+    assert {"bench", "report", "data check", "data checksum", "prepare"} <= set(names)
+    said = command_help.help_of("data check")
+    assert said.startswith("usage: dasp data check")
+    assert "--dataset" in said
+    assert "\x1b" not in said
+
+
+def test_every_page_stands_in_the_contents(root):
+    listed = re.findall(r"^([a-z_]+)$", (root / "docs/index.md").read_text(), re.MULTILINE)
+    pages = {path.stem for path in (root / "docs").glob("*.md")} - {"index"}
+    assert pages <= set(listed)
+
+
+def test_a_block_can_say_that_it_does_not_run(tmp_path, collect):
+    page = tmp_path / "page.md"
+    page.write_text("```python\n1\n```\n\n<!-- not run: why -->\n```sh\ntwo\n```\n")
+    first, second = collect(page)
+    assert (first.language, first.code, first.line, first.runs) == ("python", "1\n", 2, True)
+    assert (second.language, second.code, second.line, second.runs) == ("sh", "two\n", 7, False)
