@@ -1,6 +1,7 @@
 """What several rooms share: reference figures, media files, a toy model and batches for it."""
 
 import json
+import signal
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,9 @@ from safetensors.torch import load_file
 import dasp
 from dasp.models import Toy
 from dasp.streams.synthetic import CLEAN, SyntheticWorld
+
+# A shell that starts pytest in the background lets it, and all that it starts, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no reason to fail: no test is timed.
 settings.register_profile("untimed", deadline=None)
