@@ -79,8 +79,9 @@ def _commands() -> Commands:
     from dasp.bench.train import train
     from dasp.bench.train_depth import train_depth
     from dasp.page.commands import demo, monitor
-    from dasp.report.bench_command import bench, tune
+    from dasp.report.bench_command import bench
     from dasp.report.commands import report
+    from dasp.report.tune_command import tune
     from dasp.streams import commands
 
     return {
