@@ -31,7 +31,6 @@ from rich.progress import track
 from rich.table import Table
 from vit_parts import BATCH, vit_parts
 
-from dasp import streams
 from dasp.bench.cell import run_cell
 from dasp.bench.features import Features, own_domain, parts_of
 from dasp.bench.plan import MAIN_PROTOCOLS, Entry, Plan
@@ -41,6 +40,7 @@ from dasp.bench.results import Cell
 from dasp.bench.savings import savings
 from dasp.bench.store import Store
 from dasp.methods import METHODS
+from dasp.streams.protocols import visits
 
 TOKEN_LEVEL = tuple(name for name in METHODS if not METHODS[name].tunes_encoder)
 STORE, ENCODE, ANEW = "store", "encode in every run", "corrupt and encode in every run"
@@ -128,7 +128,7 @@ def conditions(cell: Cell) -> Iterator:
 
 def reckoned(times: dict[str, list[Seconds]], plan: Plan) -> dict[str, float]:
     """Reckon what the grid takes with ViT-B with and without the store: a ratio a round."""
-    visits = sum(1 for protocol in plan.protocols for _ in streams.visits(protocol, 5))
+    passes = sum(1 for protocol in plan.protocols for _ in visits(protocol, 5))
     arrays = {
         (part.modality, own_domain(part))
         for cell in plan.cells()
@@ -142,8 +142,8 @@ def reckoned(times: dict[str, list[Seconds]], plan: Plan) -> dict[str, float]:
         adapt = sum(cost[name] for name in TOKEN_LEVEL)
         made = sum(count * cost[f"encode {name}"] for name, count in once.items())
         stored = made + max(once.values()) * cost["write tokens"]
-        stored += visits * (adapt + len(TOKEN_LEVEL) * cost["read tokens"])
-        ratios.append(visits * (adapt + len(TOKEN_LEVEL) * encode) / stored)
+        stored += passes * (adapt + len(TOKEN_LEVEL) * cost["read tokens"])
+        ratios.append(passes * (adapt + len(TOKEN_LEVEL) * encode) / stored)
     return spread(ratios)
 
 

@@ -142,7 +142,9 @@ def mean(met: dict[str, float], found: dict[str, dict], name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, nargs="+", default=[16, 64])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of the largest batch; of smaller ones more"
+    )
     parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
     parser.add_argument("--json", help="also write the figures to this file")
     parser.add_argument("--profile", choices=CASES, help="print what the time of this case is")
@@ -167,9 +169,8 @@ def main() -> None:
     figures = {}
     for batch in options.batch:
         peaks = {case: memory[batch, case] for case in CASES}
-        figures[f"batch {batch}"] = found = figures_of(
-            measure_time(model, batch, options.rounds), peaks
-        )
+        rounds = options.rounds * max(options.batch) // batch  # as many samples at each size
+        figures[f"batch {batch}"] = found = figures_of(measure_time(model, batch, rounds), peaks)
         for case, ratio in ratios.items():
             found[case]["arithmetic"] = ratio
         found["stream"]["arithmetic"] = mean(met_in_the_paper(), found, "arithmetic")
