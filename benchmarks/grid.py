@@ -78,6 +78,8 @@ def measure_grid(plan: Plan, folder: str) -> dict:
     times: dict[str, list[Seconds]] = {way: [] for way in ways}
     same, turns, cells = True, list(ways), plan.cells()
     filling = timed(partial(fill, cells, ways[STORE]))
+    for cell in {cell.method: cell for cell in cells}.values():  # warms up, above all torch
+        run(cell, ways[STORE], set())
     for cell in track(cells, description="cells", transient=True):
         results: set[str] = set()
         for way in turns:

@@ -1,6 +1,6 @@
 """How near the feature store comes to the disk: writing and reading arrays of ViT-B's size.
 
-    .venv/bin/python benchmarks/store.py               # 300 MB at a time, two minutes
+    .venv/bin/python benchmarks/store.py               # 300 MB at a time, four minutes
 
 The base is a plain file of the same bytes, written in the same pieces (and synced) or read from
 one end to the other into batches of 64. Beside the store: `numpy.save` and `numpy.load` of the
@@ -129,7 +129,7 @@ def measure(arrays: Arrays, rounds: int) -> dict[str, dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=512, help="samples, a multiple of 64")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--folder", help="on the disk to be measured; by default a temporary one")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
