@@ -79,10 +79,12 @@ def machine(what: str, results: Path) -> str:
 def figures(what: str, results: Path) -> str:
     name, *path = what.split("/")
     file = results / f"{name}.json"
-    content = read(file) if file.exists() else {}
-    found = list(find(content.get("figures"), path)) if "figures" in content else []
-    if not found:
+    if not file.exists():
         return NOT_YET
+    content = read(file)
+    found = list(find(content["figures"], path))
+    if not found:
+        raise KeyError(f"{file.name} has no figures at {'/'.join(path)}: mend the mark of the page")
     return f"{table_of(found[0])}\n`{content['command']}` prints it.\n"
 
 

@@ -131,7 +131,7 @@ GOALS = (
     ),
     Goal(
         "grid",
-        "times_as_long/corrupt and encode in every run",
+        "clock/times_as_long/corrupt and encode in every run",
         "the comparison without the store, built-in model",
         at_least=5,
     ),
