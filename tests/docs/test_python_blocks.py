@@ -125,7 +125,7 @@ def tutorial(names, said, _text, folder):
     assert "biased: none learnt: False" in said
     assert "biased: {'audio'} learnt: True" in said
     assert "the same answer: True" in said
-    assert (folder / "state.safetensors").stat().st_size > 0
+    assert (folder / "learnt.safetensors").stat().st_size > 0
 
 
 def methods(_names, said, text, _folder):

@@ -71,7 +71,7 @@ def test_foreign_states_are_refused_and_change_nothing(batches):
     first = next(iter(good["tensors"]))
     cases = {
         "this state was saved with another model": other.state(),
-        "another hyper: delta 0.5, here 1e-06": hyper.state(),
+        "other options: delta 0.5, here 1e-06": hyper.state(),
         r"is not a saved state \(format 'list'\)": [],
         r"is not a saved state \(format None\)": {},
         "lacks its batch_index": good | {"batch_index": None},

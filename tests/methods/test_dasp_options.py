@@ -284,7 +284,7 @@ def test_a_saved_state_of_an_ablated_method_goes_on_and_fits_no_other(row, tmp_p
     assert all(torch.equal(a, fresh(b).logits) for a, b in zip(ahead, batches, strict=True))
     for change in ({"adapter_kinds": "both", "roles": "diagnosed"}, {"kl_from": "source"}):
         names = "adapter_kinds|roles" if "roles" in change else "kl_from"
-        with pytest.raises(StateError, match=f"saved with another hyper: ({names}) "):
+        with pytest.raises(StateError, match=f"saved with other options: ({names}) "):
             dasp.adapt(Toy(seed=1), "dasp", **options | change).load(path)
 
 

@@ -45,13 +45,13 @@ def test_a_state_of_another_model_method_or_setting_is_refused(adapted, tmp_path
     path = tmp_path / "state.safetensors"
     adapted.save(path)
     others = {
-        "model": dasp.adapt(Toy(seed=2), "dasp", delta=1e-6),
-        "method": dasp.adapt(Toy(seed=1), "tsa"),
-        "hyper": dasp.adapt(Toy(seed=1), "dasp", delta=0.1),
+        "another model": dasp.adapt(Toy(seed=2), "dasp", delta=1e-6),
+        "another method": dasp.adapt(Toy(seed=1), "tsa"),
+        "other options": dasp.adapt(Toy(seed=1), "dasp", delta=0.1),
     }
     for what, other in others.items():
         before = other.memory.capture()
-        with pytest.raises(StateError, match=f"saved with another {what}"):
+        with pytest.raises(StateError, match=f"saved with {what}"):
             other.load(path)
         assert all(
             torch.equal(v, other.memory.capture().tensors[k]) for k, v in before.tensors.items()

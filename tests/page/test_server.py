@@ -164,3 +164,8 @@ def test_the_library_loads_without_the_extra():
         "dasp.page.serve; sys.exit('starlette' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_serve_refuses_a_model_that_was_not_adapted():
+    with pytest.raises(OptionError, match=r"what dasp.adapt returned.*not Toy"):
+        serve(Toy(), [], browser=False, wait=False)

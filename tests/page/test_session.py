@@ -98,6 +98,10 @@ def test_streams_come_in_three_forms_and_a_fourth_is_refused(world_batches):
     assert (pair["truth"], batch["truth"]) == (None, {"": "rain"})
     with pytest.raises(InputError, match="not int"):
         made.next()
+    with pytest.raises(InputError, match="'audio' must be a tensor, not int"):
+        session([{"audio": 3}]).next()
+    with pytest.raises(InputError, match="another iterable: 'int'"):
+        session(5)
 
 
 def test_a_missing_modality_is_shown_as_missing(world_batches):

@@ -21,6 +21,7 @@ from dasp.methods.base import METHODS, Method, hyperparameters
 from dasp.methods.state import Memory, Snapshot
 
 FORMAT = "dasp-state-1"
+OTHER = {"method": "another method", "hyper": "other options", "model": "another model"}
 State = dict[str, Any]
 
 
@@ -45,7 +46,7 @@ def checked(state: State, memory: Memory, source: Snapshot, where: str) -> Snaps
         if state.get(key) != value:
             difference = _difference(state.get(key, ""), value)
             raise StateError(
-                f"{where} was saved with another {key}: {difference}. Load it into an adaptation "
+                f"{where} was saved with {OTHER[key]}: {difference}. Load it into an adaptation "
                 "with the same method, hyper-parameters and source weights."
             )
     if not isinstance(state.get("batch_index"), int) or not isinstance(state.get("tensors"), dict):

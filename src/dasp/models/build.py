@@ -33,6 +33,8 @@ def load_model(
     """
     if name in pretrained_names() and weights is None and not sizes:
         return load_trained(pretrained_path(name))
+    if name not in MODELS:
+        raise OptionError(unknown_name("model", name, [*MODELS, *pretrained_names()]))
     build = MODELS[name]
     known = _sizes(build)
     for size in sizes:

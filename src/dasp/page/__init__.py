@@ -54,6 +54,10 @@ def serve(
     from dasp.page.own import OwnStream
     from dasp.page.session import Session
 
+    for one in tta.values() if isinstance(tta, Mapping) else [tta]:
+        if not isinstance(one, Adaptation):
+            found = type(one).__name__
+            raise OptionError(f"serve shows what dasp.adapt returned, or several: not {found}.")
     lanes = dict(tta) if isinstance(tta, Mapping) else {type(tta.method).__name__: tta}
     heading = title or f"dasp: {', '.join(lanes)}"
     session = Session(OwnStream(stream, sample_rate), lanes, heading, classes=classes)

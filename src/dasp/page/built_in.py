@@ -21,7 +21,7 @@ from dasp.streams.protocols import visits
 MODALITIES = ("audio", "video")
 BATCH = 64
 POOL = 12 * BATCH  # samples that come again and again; clean ones are drawn once and kept
-PER_DOMAIN = 8  # batches of each domain while the paper's order plays
+PER_DOMAIN = 16  # batches of each domain while the paper's order plays: time to recover in
 ORDERS = ("interleaved", "manual")
 
 

@@ -23,7 +23,10 @@ class OwnStream:
 
     def __init__(self, batches: Iterable[Any], rate: int = 16000) -> None:
         self._batches, self._rate = batches, rate
-        self.restart()
+        try:
+            self.restart()
+        except TypeError as error:
+            raise InputError(f"a stream is a list or another iterable: {error}.") from error
 
     def controls(self) -> dict[str, Any]:
         """There is nothing to control but the run itself."""
@@ -60,6 +63,9 @@ class OwnStream:
     def _taken(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None, truth: Mapping[str, str] | None
     ) -> Taken:
+        for name, value in inputs.items():
+            if not isinstance(value, Tensor):
+                raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.")
         return Taken(inputs, labels, truth, sounds=_sounds(inputs), rate=self._rate)
 
 

@@ -47,12 +47,11 @@ class Page:
                 timeout_graceful_shutdown=1,
             )
         )
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="dasp-web", daemon=True
-        )
-        self._thread.start()
+        # Waited for instead of the thread: Ctrl-C in join() makes Python think that it has ended.
+        self._ended = threading.Event()
+        threading.Thread(target=self._serve, name="dasp-web", daemon=True).start()
         while not self._server.started:
-            if not self._thread.is_alive():
+            if self._ended.is_set():
                 raise StateError("the web server did not start; its own message stands above.")
             time.sleep(0.01)
         self.runner.start()
@@ -70,8 +69,8 @@ class Page:
     def wait(self) -> None:
         """Wait for Ctrl-C, then close."""
         try:
-            while self._thread.is_alive():
-                self._thread.join(0.5)
+            while not self._ended.wait(0.5):
+                pass
         except KeyboardInterrupt:
             pass
         finally:
@@ -81,8 +80,14 @@ class Page:
         """Take it down: browsers are told, both threads end."""
         self.runner.stop()
         self._server.should_exit = True
-        self._thread.join(5)
+        self._ended.wait(5)
         self._socket.close()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run([self._socket])
+        finally:
+            self._ended.set()
 
 
 def open_socket(host: str, port: int | None) -> socket.socket:

@@ -16,7 +16,7 @@ from dasp.page.feed import Point, Update, Wish, number
 from dasp.page.pictures import any_picture, wav_file
 from dasp.page.readings import by_profile, limits, norms
 
-WINDOW = 8  # batches over which the running accuracy is taken
+WINDOW = 5  # batches over which the running accuracy is taken: few, so that it shows a recovery
 SHOWN = 4  # samples of a batch that the page shows
 
 

@@ -57,13 +57,24 @@ function draw() {
   charts.draw(page.points);
   samples.draw(page.samples);
   document.body.dataset.batches = last ? last.n + 1 : 0;
-  find("place").textContent = last ? `batch ${last.n}${pace()}` : "before the first batch";
+  find("place").textContent = last ? `batch ${last.n}${pace()}${moment(last)}` : "before the first batch";
   say(last ? verdict(last, page.about) : "Back at the source state: nothing has been learnt.", last);
   find("really").textContent = last ? really(last) : "";
   find("overall").replaceChildren(...tiles(last, page.about));
-  const note = page.state.note || last?.note || "";
+  const note = page.state.note || noted(last);
   find("note").hidden = !note;
   find("note").textContent = note;
+}
+
+// What was refused last, however long ago: in a log nobody watches every batch.
+function noted(last) {
+  const point = page.points.findLast((one) => one.note);
+  if (!point) return "";
+  return point === last ? point.note : `Batch ${point.n}: ${point.note}`;
+}
+
+function moment({ time }) { // seconds since 1970, of batches that ran elsewhere
+  return time ? `, at ${new Date(1000 * time).toLocaleString()}` : "";
 }
 
 function pace() {
