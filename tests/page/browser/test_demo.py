@@ -88,6 +88,7 @@ def test_damage_by_hand_takes_over_from_the_order(visit):
     tab.click("#step")
     tab.until("document.getElementById('really').textContent.includes('traffic 5')")
     tab.click("text=all clean")
+    tab.until("document.querySelector('#play .word').textContent === 'Pause'")
     pause(tab)
     tab.click("#step")
     tab.until("document.getElementById('really').textContent.includes('both sensors')")
