@@ -1,6 +1,6 @@
 """What a DASP step costs next to a plain forward, on CAV-MAE ViT-B: ratios in one run.
 
-    .venv/bin/python benchmarks/step.py               # batch 16 and 64: 25 minutes on two cores
+    .venv/bin/python benchmarks/step.py               # batch 16 and 64: 40 minutes on two cores
     .venv/bin/python benchmarks/step.py --batch 16 --rounds 5
     .venv/bin/python benchmarks/step.py --profile video --batch 16     # what the time goes to
 

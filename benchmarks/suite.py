@@ -104,7 +104,7 @@ SUITE = (
     Benchmark("samples", 0.8, quick=("--calls", "5"), quick_minutes=0.2),
     Benchmark("corruptions", 2.0, quick=("--seconds", "0.1"), quick_minutes=0.3),
     Benchmark("operation", 1.0, quick=("--rounds", "10"), quick_minutes=0.3),
-    Benchmark("step", 25.0, quick=("--batch", "4", "--rounds", "1")),
+    Benchmark("step", 40.0, quick=("--batch", "4", "--rounds", "1")),
     Benchmark("profile", 1.0, PROFILE, (*PROFILE[:-1], "4"), script="step"),
     Benchmark("grid", 8.0, ("--vit", "3"), ("--samples", "16"), 2.0),
     Benchmark("store", 4.0, quick=("--rows", "64", "--rounds", "1"), quick_minutes=0.3),
