@@ -45,7 +45,7 @@ def test_a_prepared_fusion_is_the_fusion(make, fusion_depth):
     for size in range(1, len(tokens) + 1):
         for names in combinations(model.modalities, size):
             whole = model.fuse({name: tokens[name] for name in names})
-            parts = model.fuse_prepared({name: prepared[name] for name in names})
+            parts = model.fuse_prepared(prepared, names)
             torch.testing.assert_close(parts.logits, whole.logits, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(parts.embedding, whole.embedding, rtol=1e-5, atol=1e-6)
 
@@ -84,8 +84,8 @@ def test_batches_in_pieces_teach_what_whole_ones_teach(variant, build, monkeypat
 
 def test_a_prepared_fusion_that_differs_is_named():
     class Wrong(CavMae):
-        def fuse_prepared(self, prepared):
-            fused = super().fuse_prepared(prepared)
+        def fuse_prepared(self, prepared, modalities):
+            fused = super().fuse_prepared(prepared, modalities)
             return dasp.Fused(fused.embedding, fused.logits + 1)
 
     model = Wrong(**SIZES, num_classes=5)

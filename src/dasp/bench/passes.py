@@ -54,8 +54,8 @@ class Passes:
             for modality, value in first.items():
                 self._count(name, (modality,), len(value), out[modality])
         else:
-            stage = "fuse" if name == "fuse_prepared" else name
-            self._count(stage, tuple(first), len(out.logits), out)
+            stage, fused = ("fuse", rest[0]) if name == "fuse_prepared" else (name, first)
+            self._count(stage, tuple(fused), len(out.logits), out)
         return out
 
     def _count(self, call: str, modalities: tuple[str, ...], samples: int, out: Any) -> None:

@@ -58,11 +58,11 @@ class HasOwnNorms(Protocol):
 class HasSharedFusion(Protocol):
     """These must split fuse() into what each modality needs by itself and the rest."""
 
-    def prepare_fusion(self, tokens: Tokens) -> dict[str, Any]:
+    def prepare_fusion(self, tokens: Tokens) -> Any:
         """Do to each modality (B, N, D) what the fusion does before modalities meet."""
 
-    def fuse_prepared(self, prepared: Mapping[str, Any]) -> Fused:
-        """Fuse any non-empty subset of what was prepared, as `fuse` fuses those tokens."""
+    def fuse_prepared(self, prepared: Any, modalities: Sequence[str]) -> Fused:
+        """Fuse these of the modalities that were prepared, as `fuse` fuses their tokens."""
 
 
 @runtime_checkable
@@ -219,7 +219,7 @@ def _check_prepared(
     model: HasSharedFusion, tokens: Tokens, subset: Sequence[str], fused: Fused
 ) -> None:
     prepared = model.prepare_fusion(tokens)
-    found = model.fuse_prepared({name: prepared[name] for name in subset})
+    found = model.fuse_prepared(prepared, subset)
     for part in ("embedding", "logits"):
         wanted = getattr(fused, part)
         if not torch.allclose(getattr(found, part), wanted, rtol=1e-3, atol=1e-4):

@@ -6,7 +6,7 @@ the update, snapshots and restores; it is written once for all methods.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -164,17 +164,17 @@ class Method(nn.Module, ABC):
             maps = replace(maps, weights=_raised(maps.weights))
         return Fused(_raised(fused.embedding[rows]), _raised(fused.logits[rows]), maps)
 
-    def prepare_fusion(self, tokens: Tokens) -> dict[str, Any]:
+    def prepare_fusion(self, tokens: Tokens) -> Any:
         """Do what passes through the fusion have in common, for a model that can; else nothing."""
         model = self.model
-        return model.prepare_fusion(tokens) if isinstance(model, HasSharedFusion) else dict(tokens)
+        return model.prepare_fusion(tokens) if isinstance(model, HasSharedFusion) else tokens
 
-    def fuse_prepared(self, prepared: Mapping[str, Any]) -> Fused:
-        """Run the fusion on any subset of what was prepared, as `fuse` does on tokens."""
+    def fuse_prepared(self, prepared: Any, modalities: Sequence[str]) -> Fused:
+        """Run the fusion on some modalities of what was prepared, as `fuse` does on tokens."""
         model = self.model
         if not isinstance(model, HasSharedFusion):
-            return self.fuse(prepared)
-        fused = model.fuse_prepared(prepared)
+            return self.fuse({name: prepared[name] for name in modalities})
+        fused = model.fuse_prepared(prepared, modalities)
         fused = check_fused(fused, len(fused.logits), model)
         return Fused(_raised(fused.embedding), _raised(fused.logits))
 

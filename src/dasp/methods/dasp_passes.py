@@ -47,19 +47,23 @@ class SourcePasses:
     @torch.no_grad()
     def __init__(self, method: Method, batch: Tokens) -> None:
         self._method = method
-        self._pieces: list[tuple[slice, Mapping[str, Any]]] = []
+        self._names = tuple(batch)
+        self._pieces: list[tuple[slice, Any]] = []
         parts: dict[str, list[Fused]] = {name: [] for name in batch}
         for rows, piece in pieces(batch):
             prepared = method.prepare_fusion(piece)
             self._pieces.append((rows, prepared))
-            for name, own in prepared.items():
-                parts[name].append(_fused(method, {name: own}, rows))
+            for name in batch:
+                parts[name].append(_fused(method, prepared, [name], rows))
         self.alone = {name: joined(own) for name, own in parts.items()}
 
     @torch.no_grad()
     def joint(self) -> Tensor:
         """Return what it says of all modalities together: logits (B, C) of all ranks' samples."""
-        own = [_fused(self._method, prepared, rows).logits for rows, prepared in self._pieces]
+        own = [
+            _fused(self._method, prepared, self._names, rows).logits
+            for rows, prepared in self._pieces
+        ]
         return self._method.group.gather(torch.cat(own))
 
 
@@ -67,7 +71,7 @@ class SourcePasses:
 def adapted_logits(method: Method, batch: Tokens, adapt: Adapt) -> Tensor:
     """Return what the model says of adapted tokens: logits (B, C) of all ranks' samples."""
     own = [
-        _fused(method, method.prepare_fusion(adapt(piece)), rows).logits
+        _fused(method, method.prepare_fusion(adapt(piece)), tuple(batch), rows).logits
         for rows, piece in pieces(batch)
     ]
     return method.group.gather(torch.cat(own))
@@ -85,7 +89,8 @@ class LearningPasses:
         self._pieces = []
         for rows, piece in pieces(batch):
             prepared = method.prepare_fusion(adapt(piece))
-            self._pieces.append((rows, prepared, _fused(method, prepared, rows).logits))
+            logits = _fused(method, prepared, tuple(batch), rows).logits
+            self._pieces.append((rows, prepared, logits))
         own = torch.cat([logits.detach() for *_, logits in self._pieces])
         self.logits = method.group.gather(own).requires_grad_()
 
@@ -110,7 +115,7 @@ class LearningPasses:
             outputs, gradients = [logits], [from_logits[rows].to(logits)]
             share = len(logits) * group.size / len(self.logits)
             for name, weight in weights.items() if len(logits) else ():
-                now = self._method.fuse_prepared({name: prepared[name]}).logits
+                now = self._method.fuse_prepared(prepared, [name]).logits
                 outputs.append(weight * share * divergence(name, now, rows))
                 gradients.append(torch.ones_like(outputs[-1]))
                 total = total + outputs[-1].detach()
@@ -121,9 +126,9 @@ class LearningPasses:
         return total, tuple(found)
 
 
-def _fused(method: Method, prepared: Mapping[str, Any], rows: slice) -> Fused:
+def _fused(method: Method, prepared: Any, names: Sequence[str], rows: slice) -> Fused:
     """Run the fusion on a piece, and cut off what does not count."""
-    fused, count = method.fuse_prepared(prepared), rows.stop - rows.start
+    fused, count = method.fuse_prepared(prepared, names), rows.stop - rows.start
     return Fused(fused.embedding[:count], fused.logits[:count])
 
 

@@ -4,7 +4,7 @@ Gong et al., "Contrastive Audio-Visual Masked Autoencoder", ICLR 2023. Sizes def
 published ViT-B; any other size works. Shapes are noted where they change.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dasp.core.errors import InputError, OptionError
 from dasp.core.types import Attention, Fused, Inputs, Layered, Tokens
-from dasp.models.layers import Block, run_prompted, sincos_positions
+from dasp.models.layers import Block, Prepared, run_prompted, sincos_positions
 
 MODALITIES = ("audio", "video")
 
@@ -103,16 +103,14 @@ class CavMae(nn.Module):
         x, _ = self._join(tokens)
         return self._fuse_joined(x, self.shared_blocks[0].start(x))  # type: ignore[operator]
 
-    def prepare_fusion(self, tokens: Tokens) -> dict[str, tuple[Tensor, Tensor]]:
-        """Give each modality's tokens (B, N, D) with their queries, keys and values (B, N, 3D)."""
-        first = self.shared_blocks[0]
-        return {name: (x, first.start(x)) for name, x in tokens.items()}  # type: ignore[operator]
+    def prepare_fusion(self, tokens: Tokens) -> Prepared:
+        """Join the tokens, and give each its query, key and value."""
+        x, spans = self._join(tokens)
+        return Prepared(x, self.shared_blocks[0].start(x), spans)  # type: ignore[operator]
 
-    def fuse_prepared(self, prepared: Mapping[str, tuple[Tensor, Tensor]]) -> Fused:
-        """Fuse any non-empty subset of what was prepared, as `fuse` does."""
-        x, _ = self._join({name: x for name, (x, _) in prepared.items()})
-        qkv, _ = self._join({name: qkv for name, (_, qkv) in prepared.items()})
-        return self._fuse_joined(x, qkv)
+    def fuse_prepared(self, prepared: Prepared, modalities: Sequence[str]) -> Fused:
+        """Fuse these of the modalities that were prepared, as `fuse` does."""
+        return self._fuse_joined(*prepared.of(modalities))
 
     def fuse_with_attention(self, tokens: Tokens) -> Fused:
         """Fuse, and keep the last shared block's attention weights, differentiable."""

@@ -1,6 +1,7 @@
 """Transformer parts shared by the models here: attention, block, 2-D sin-cos positions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +88,28 @@ class Block(nn.Module):
         mixed, weights = self.attn.with_weights(self.norm1(x))
         x = x + mixed
         return x + self.mlp(self.norm2(x)), weights
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Tokens x (B, N, D) of all modalities with queries, keys and values qkv (B, N, 3D).
+
+    They are kept once: what a pass takes of one modality (`spans`), or of all, is a view.
+    """
+
+    x: Tensor
+    qkv: Tensor
+    spans: Mapping[str, slice]
+
+    def of(self, modalities: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Give x (B, n, D) and qkv (B, n, 3D) of these modalities, in the order of all."""
+        spans = [span for name, span in self.spans.items() if name in modalities]
+        if len(spans) == len(self.spans):
+            return self.x, self.qkv
+        if len(spans) == 1:
+            return self.x[:, spans[0]], self.qkv[:, spans[0]]
+        x, qkv = (torch.cat([t[:, span] for span in spans], dim=1) for t in (self.x, self.qkv))
+        return x, qkv
 
 
 def run_prompted(
