@@ -1,6 +1,6 @@
 """What the feature store saves: all token-level methods over the paper's five protocols.
 
-    .venv/bin/python benchmarks/grid.py                # 32 samples a domain: six minutes
+    .venv/bin/python benchmarks/grid.py                # 128 samples a domain: 15 minutes
     .venv/bin/python benchmarks/grid.py --vit 0        # without the costs of ViT-B
 
 Every cell is run three ways in turn, in one process of one thread: everything from the store (its
@@ -151,7 +151,7 @@ def reckoned(times: dict[str, list[Seconds]], plan: Plan) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, default=32)
+    parser.add_argument("--samples", type=int, default=128)
     parser.add_argument("--model", default="sounding_shapes_0")
     parser.add_argument("--vit", type=int, default=3, help="timed rounds of ViT-B's parts")
     parser.add_argument("--json", help="also write the figures to this file")

@@ -106,7 +106,7 @@ SUITE = (
     Benchmark("operation", 1.0, quick=("--rounds", "10"), quick_minutes=0.3),
     Benchmark("step", 40.0, quick=("--batch", "4", "--rounds", "1")),
     Benchmark("profile", 1.0, PROFILE, (*PROFILE[:-1], "4"), script="step"),
-    Benchmark("grid", 8.0, ("--vit", "3"), ("--samples", "16"), 2.0),
+    Benchmark("grid", 15.0, ("--vit", "3"), ("--samples", "16"), 2.0),
     Benchmark("store", 4.0, quick=("--rows", "64", "--rounds", "1"), quick_minutes=0.3),
     Benchmark("loading", 8.0, quick=("--rounds", "1"), quick_minutes=4.0),
     Benchmark("tokens", 6.0, quick=("--samples", "64")),

@@ -71,6 +71,13 @@ def test_a_methods_need_is_named_when_it_is_built(method, missing):
         dasp.adapt(PlainFusion(), method)
 
 
+def test_a_part_that_is_none_is_missing(batches):
+    model = PlainFusion()
+    model.fuse = None
+    with pytest.raises(ContractError, match=r"PlainFusion cannot be adapted: it has no fuse"):
+        check_model(model, batches[0])
+
+
 @pytest.mark.parametrize("method", ["source", "dasp", "tsa"])
 def test_the_bare_contract_suffices(method, batches):
     check_model(PlainFusion(), batches[0])

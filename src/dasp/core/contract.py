@@ -97,7 +97,11 @@ MODEL_PARTS = {
 
 def check_parts(model: nn.Module) -> None:
     """Refuse a model that lacks a part of the contract, naming the parts."""
-    missing = [f"{name} ({what})" for name, what in MODEL_PARTS.items() if not hasattr(model, name)]
+    missing = [
+        f"{name} ({what})"
+        for name, what in MODEL_PARTS.items()
+        if getattr(model, name, None) is None
+    ]
     if missing:
         raise ContractError(
             f"{type(model).__name__} cannot be adapted: it has no {'; no '.join(missing)}."
