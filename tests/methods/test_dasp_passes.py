@@ -50,6 +50,13 @@ def test_a_prepared_fusion_is_the_fusion(make, fusion_depth):
             torch.testing.assert_close(parts.embedding, whole.embedding, rtol=1e-5, atol=1e-6)
 
 
+def test_what_was_prepared_is_kept_once():
+    prepared = CavMae(**SIZES, num_classes=5).prepare_fusion(tokens_of(3))
+    for names in (["audio"], ["video"], ["audio", "video"]):
+        for part, whole in zip(prepared.of(names), (prepared.x, prepared.qkv), strict=True):
+            assert part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+
+
 @pytest.mark.parametrize("variant", ["released", "paper", "robust"])
 @pytest.mark.parametrize("build", [CavMae, Toy])
 def test_batches_in_pieces_teach_what_whole_ones_teach(variant, build, monkeypatch):
