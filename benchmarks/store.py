@@ -5,8 +5,9 @@
 The base is a plain file of the same bytes, written in the same pieces (and synced) or read from
 one end to the other into batches of 64. Beside the store: `numpy.save` and `numpy.load` of the
 whole array, and the ways taken before (a memory map filled, then synced; rows picked out of one).
-The store is read as runs do, 64 rows at a time in a shuffled order. *Cold*: the system has been
-told to forget the files (posix_fadvise); whatever the disk itself remembers stays. All in turn.
+The store is read as runs do, 64 rows at a time in a shuffled order; "row by row" is the plain file
+in that order. *Cold*: the system has been told to forget the files (posix_fadvise); whatever the
+disk itself remembers stays. All in turn.
 """
 
 import argparse
@@ -86,6 +87,15 @@ class Arrays:
             for _ in self.order:
                 file.readinto(np.empty_like(self.piece).data)
 
+    def read_plain_rows(self) -> None:
+        size = self.piece[0].nbytes
+        with self.path("plain.npy").open("rb", buffering=0) as file:
+            for rows in self.order:
+                batch = np.empty_like(self.piece)
+                for row, place in zip(rows, batch, strict=True):
+                    file.seek(row * size)
+                    file.readinto(place.data)
+
     def read_numpy(self) -> None:
         whole = np.load(self.path("numpy.npy"))
         for rows in self.order:
@@ -112,6 +122,7 @@ def measure(arrays: Arrays, rounds: int) -> dict[str, dict]:
     }
     reading = {
         "plain file": arrays.read_plain,
+        "plain file, row by row": arrays.read_plain_rows,
         "store": lambda: arrays.read_store("full"),
         "store, float16": lambda: arrays.read_store("half"),
         "numpy.load": arrays.read_numpy,
