@@ -62,7 +62,7 @@ docs: .venv/docs.stamp
 	$(PIP) -e '.[browser]'
 	@touch $@
 
-# All benchmarks, an hour or so: ratios against their goals, kept in benchmarks/results.
+# All benchmarks, an hour and a half: ratios against their goals, kept in benchmarks/results.
 benchmarks: .venv/benchmarks.stamp
 	$(BIN)/python benchmarks/run.py
 

@@ -89,6 +89,47 @@ def test_batches_in_pieces_teach_what_whole_ones_teach(variant, build, monkeypat
         torch.testing.assert_close(parts.memory.weights[name], weight, rtol=1e-6, atol=1e-8)
 
 
+class Popping(CavMae):
+    def prepare_fusion(self, tokens):
+        return dict(tokens)
+
+    def fuse_prepared(self, prepared, modalities):
+        return self.fuse({name: prepared.pop(name) for name in modalities})
+
+
+class Changing(Popping):
+    def fuse_prepared(self, prepared, modalities):
+        fused = self.fuse({name: prepared[name] for name in modalities})
+        prepared[modalities[0]] = prepared[modalities[0]] * 2
+        return fused
+
+
+class WantsAll(CavMae):
+    def prepare_fusion(self, tokens):
+        return super().prepare_fusion({name: tokens[name] for name in self.modalities})
+
+
+class Pair(CavMae):
+    def fuse_prepared(self, prepared, modalities):
+        fused = super().fuse_prepared(prepared, modalities)
+        return fused.embedding, fused.logits
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Popping, "KeyError.*more than once"),
+        (Changing, "another embedding.*leave what was prepared"),
+        (WantsAll, r"failed on \('audio',\).*any non-empty subset"),
+        (Pair, "must return what fuse"),
+    ],
+)
+def test_a_prepared_fusion_that_a_step_could_not_use_is_refused(make, said):
+    inputs = {"audio": torch.zeros(2, 32, 128), "video": torch.zeros(2, 3, 32, 32)}
+    with pytest.raises(ContractError, match=said):
+        dasp.check_model(make(**SIZES, num_classes=5), inputs)
+
+
 def test_a_prepared_fusion_that_differs_is_named():
     class Wrong(CavMae):
         def fuse_prepared(self, prepared, modalities):

@@ -208,29 +208,47 @@ def check_model(model: nn.Module, inputs: Inputs) -> None:
     assert isinstance(model, MultiModalModel)
     check_batch(inputs, model)
     tokens = encode_checked(model, inputs)
-    for size in range(len(model.modalities), 0, -1):
-        for subset in combinations(model.modalities, size):
-            part = {name: tokens[name] for name in subset}
-            encode_checked(model, {name: inputs[name] for name in subset})
-            fused = fuse_checked(model, part)
-            if not torch.isfinite(fused.logits).all():
-                raise ContractError(f"fuse() of {subset} gave logits that are not finite.")
-            if isinstance(model, HasSharedFusion):
-                _check_prepared(model, tokens, subset, fused)
+    wanted: dict[tuple[str, ...], Fused] = {}
+    for subset in _subsets(model.modalities):
+        part = {name: tokens[name] for name in subset}
+        encode_checked(model, {name: inputs[name] for name in subset})
+        fused = wanted[subset] = fuse_checked(model, part)
+        if not torch.isfinite(fused.logits).all():
+            raise ContractError(f"fuse() of {subset} gave logits that are not finite.")
+    if isinstance(model, HasSharedFusion):
+        for subset in wanted:
+            _check_prepared(model, {name: tokens[name] for name in subset}, wanted)
+
+
+def _subsets(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return all non-empty subsets, the largest first."""
+    return [part for size in range(len(names), 0, -1) for part in combinations(names, size)]
 
 
 def _check_prepared(
-    model: HasSharedFusion, tokens: Tokens, subset: Sequence[str], fused: Fused
+    model: HasSharedFusion, tokens: Tokens, wanted: Mapping[tuple[str, ...], Fused]
 ) -> None:
-    prepared = model.prepare_fusion(tokens)
-    found = model.fuse_prepared(prepared, subset)
-    for part in ("embedding", "logits"):
-        wanted = getattr(fused, part)
-        if not torch.allclose(getattr(found, part), wanted, rtol=1e-3, atol=1e-4):
-            raise ContractError(
-                f"fuse_prepared() of {subset} gave another {part} than fuse(): both must agree, "
-                "or leave prepare_fusion() and fuse_prepared() out."
-            )
+    """Prepare once and fuse every subset, as a step does; compare with what `fuse` gave."""
+    remedy = "or leave prepare_fusion() and fuse_prepared() out. See docs/own_model.md."
+    try:
+        prepared = model.prepare_fusion(tokens)
+        found = {names: model.fuse_prepared(prepared, names) for names in _subsets(tuple(tokens))}
+    except Exception as error:
+        raise ContractError(
+            f"prepare_fusion() and fuse_prepared() failed on {tuple(tokens)} "
+            f"({type(error).__name__}: {error}): they must take any non-empty subset, and what was "
+            f"prepared more than once, {remedy}"
+        ) from error
+    for names, fused in found.items():
+        for part in ("embedding", "logits"):
+            value, right = getattr(fused, part, None), getattr(wanted[names], part)
+            if not isinstance(value, Tensor) or value.shape != right.shape:
+                raise ContractError(f"fuse_prepared() of {names} must return what fuse() does.")
+            if not torch.allclose(value, right, rtol=1e-3, atol=1e-4):
+                raise ContractError(
+                    f"fuse_prepared() of {names} gave another {part} than fuse(): both must agree "
+                    f"and leave what was prepared as it is, {remedy}"
+                )
 
 
 def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
