@@ -59,10 +59,10 @@ class HasSharedFusion(Protocol):
     """These must split fuse() into what each modality needs by itself and the rest."""
 
     def prepare_fusion(self, tokens: Tokens) -> Any:
-        """Do to each modality (B, N, D) what the fusion does before modalities meet."""
+        """Do to any subset {name: (B, N, D)} what the fusion does before modalities meet."""
 
     def fuse_prepared(self, prepared: Any, modalities: Sequence[str]) -> Fused:
-        """Fuse these of the modalities that were prepared, as `fuse` fuses their tokens."""
+        """Fuse these of what was prepared, as `fuse` does their tokens, and leave it as it is."""
 
 
 @runtime_checkable
