@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from dasp.core.resampling import resample
 from dasp.core.seeding import numpy_generator
+from dasp.core.sound import resample
 from dasp.corruptions import corrupt_sound, names
 from dasp.data import ClipDataset, Manifest
 from dasp.data.audio import log_mel

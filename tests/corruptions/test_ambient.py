@@ -78,6 +78,7 @@ def test_names_and_families():
     assert [registry("audio")[name].takes_folder for name in SOUNDS] == [False] + [True] * 5
 
 
+@pytest.mark.same_bytes
 @pytest.mark.parametrize("name", SOUNDS)
 def test_checksums(name):
     digests = [

@@ -50,6 +50,7 @@ def test_families_go_by_name():
     )
 
 
+@pytest.mark.same_bytes
 @every
 def test_the_bytes_of_every_severity_are_the_committed_ones(name):
     made = [checksum(corrupt_frame(picture(), name, s, 0, "clip")) for s in range(1, 6)]

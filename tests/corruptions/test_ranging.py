@@ -36,6 +36,7 @@ def test_names_and_families():
     assert {registry("depth")[name].family for name in DEPTHS} == {"noise", "weather", "digital"}
 
 
+@pytest.mark.same_bytes
 @pytest.mark.parametrize("name", DEPTHS)
 def test_checksums(name):
     """Whoever has the same digits has the same maps."""

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.core.errors import DataError
+from dasp.core.sound import from_pcm16, pcm16
 from dasp.data.media import (
     decode_frames,
     decode_sound,
     extra,
-    from_pcm16,
-    pcm16,
     read_wave,
     write_wave,
 )

@@ -12,6 +12,10 @@ from dasp.models import Toy, faster
 
 KINDS = ("bfloat16", "int8")
 COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler g++ here")
+VECTORS = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() == "DEFAULT",
+    reason="torch.compile needs a processor, or ATEN_CPU_CAPABILITY, with vector instructions",
+)
 
 
 @pytest.fixture
@@ -204,6 +208,7 @@ def test_slow_hardware_is_named(kind, model, monkeypatch):
 
 
 @COMPILER
+@VECTORS
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler warns of torch's parts
 @torch.no_grad()
 def test_compiled_encoders_compute_the_same(batches):

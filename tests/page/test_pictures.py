@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dasp.data.media import pcm16
+from dasp.core.sound import pcm16
 from dasp.page.pictures import any_picture, frame_picture, heat_picture, wav_file
 
 

@@ -1,13 +1,12 @@
-"""Write checksums.json anew, after a corruption was changed on purpose: run this file."""
+"""Write the kept checksums anew, after data were changed on purpose: run this file."""
 
-import json
-import platform
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dasp.data import open_manifest
 from dasp.streams import all_domains, checksums
+from dasp.streams.checksum import BUILT_IN, save_checksums, shapes_checksums
 
 HERE = Path(__file__).parent
 
@@ -17,6 +16,7 @@ if __name__ == "__main__":
 
     with TemporaryDirectory() as folder:
         pets = media_files.write_folders(Path(folder) / "pets")
-        hashes = checksums(open_manifest(pets), all_domains(), count=1)
-    kept = {"machine": platform.machine(), "hashes": hashes}
-    (HERE / "checksums.json").write_text(json.dumps(kept, indent=1) + "\n")
+        save_checksums(
+            HERE / "checksums.json", checksums(open_manifest(pets), all_domains(), count=1)
+        )
+    save_checksums(BUILT_IN, shapes_checksums(show=True))

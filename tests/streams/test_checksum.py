@@ -1,11 +1,12 @@
 import json
-import platform
 from pathlib import Path
 
 import pytest
 
+from dasp.cli import main
 from dasp.data import open_manifest
 from dasp.streams import all_domains, checksums, corrupt_tree
+from dasp.streams.checksum import BUILT_IN, shapes_checksums
 
 KEPT = json.loads(Path(__file__).with_name("checksums.json").read_text())
 SOME = all_domains(corruptions=["fog", "gaussian_noise", "thunder"], severities=[3])
@@ -16,12 +17,10 @@ def pets(tmp_path, media):
     return media.write_folders(tmp_path / "pets")
 
 
-@pytest.mark.skipif(
-    platform.machine() != KEPT["machine"], reason="the last bit of a float depends on the machine"
-)
+@pytest.mark.same_bytes
 def test_every_domain_is_what_it_was(pets):
     """When a corruption is changed on purpose, run keep_checksums.py."""
-    assert checksums(open_manifest(pets), all_domains(), count=1) == KEPT["hashes"]
+    assert checksums(open_manifest(pets), all_domains(), count=1) == KEPT
 
 
 def test_hashes_do_not_depend_on_workers_nor_on_the_way_to_the_data(pets):
@@ -55,3 +54,18 @@ def test_hashes_see_the_seed_the_count_and_the_data(pets):
         "video/gaussian_noise/3",
         "video/fog/3",
     ]
+
+
+@pytest.mark.same_bytes
+def test_the_built_in_set_is_the_published_one():
+    """When the set is changed on purpose: raise its VERSION and run keep_checksums.py."""
+    assert shapes_checksums() == json.loads(BUILT_IN.read_text())
+
+
+def test_a_user_compares_the_built_in_set_with_the_published_one(tmp_path, capsys):
+    assert main(["data", "checksum"]) == 0
+    assert "balanced/test/audio\n" in capsys.readouterr().out
+    other = json.loads(BUILT_IN.read_text()) | {"balanced/test/audio": "0" * 16}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    assert main(["data", "checksum", "--against", str(tmp_path / "other.json")]) == 1
+    assert capsys.readouterr().out.endswith("differs: balanced/test/audio\n")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasp.core.errors import InputError
+from dasp.core.sound import on_grid
 from dasp.corruptions import babble, soundscapes
 from dasp.corruptions.base import Wave, corruption
 from dasp.corruptions.recordings import recorded_noise
@@ -19,7 +20,6 @@ from dasp.corruptions.synthesis import Array, to_rms
 
 REFERENCE_RMS = 0.1  # of full scale, -20 dB
 LOWEST_RATE = 8000
-STEPS = 32768  # of a 16-bit sample on either side of zero
 
 Folder = str | Path | None
 
@@ -31,7 +31,7 @@ def gaussian_noise(
     """Add white noise of a fixed amplitude."""
     sigma = (0.08, 0.12, 0.18, 0.26, 0.38)[severity - 1]
     _check(wave, sample_rate)
-    return _sixteen_bits(wave + sigma * generator.standard_normal(wave.size))
+    return on_grid(wave + sigma * generator.standard_normal(wave.size))
 
 
 @corruption("audio", "traffic", family="noise", takes_folder=True)
@@ -110,11 +110,7 @@ def _overlay(
         noise = to_rms(synthesise(generator, wave.size, sample_rate), REFERENCE_RMS)
     else:
         noise = recorded_noise(folder, synthesise.__name__, wave.size, sample_rate)
-    return _sixteen_bits(wave + _sixteen_bits(noise * 10 ** (decibels / 20)))
-
-
-def _sixteen_bits(sound: NDArray[np.floating]) -> Wave:
-    return np.asarray(np.clip(np.rint(sound * STEPS), -STEPS, STEPS - 1) / STEPS, np.float32)
+    return on_grid(wave + on_grid(noise * 10 ** (decibels / 20)))
 
 
 def _check(wave: Wave, sample_rate: int) -> None:

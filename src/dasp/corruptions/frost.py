@@ -79,6 +79,8 @@ def grow_texture(number: int) -> Image:
     )
     light = feathers + 0.7 * soft + 0.08 * _mist(generator)
     light += 0.03 * generator.standard_normal(light.shape, dtype=np.float32)
+    # In float64: the mean of a large float32 array depends on the processor in its last digits.
+    light = light.astype(np.float64)
     light = (light - light.mean()) / light.std()
     ice = np.empty((_SIDE, _SIDE, 3), np.uint8)
     for channel, (middle, spread) in enumerate(((107, 36), (119, 34), (132, 31))):
@@ -95,7 +97,7 @@ def _mist(generator: np.random.Generator) -> Floats:
         total += (
             np.asarray(noise.resize((_SIDE, _SIDE), Pillow.Resampling.BICUBIC)) * (4 / cells) ** 0.6
         )
-    total /= total.std()
+    total /= np.float32(total.std(dtype=np.float64))
     return total
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasp.core.errors import DataError
-from dasp.core.resampling import resample
+from dasp.core.sound import resample
 
 
 def recorded_noise(

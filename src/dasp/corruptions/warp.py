@@ -28,8 +28,14 @@ def reflect_between(places: Places, length: int) -> Places:
     return np.minimum(folded, 2 * length - 1 - folded)
 
 
-def sample(image: Image, y: NDArray[np.float64], x: NDArray[np.float64], reflect: Reflect) -> Image:
-    """Return (H, W, 3): `image` read at the places y, x (H, W), bilinear, rounded.
+def sample(
+    image: Image,
+    y: NDArray[np.float64],
+    x: NDArray[np.float64],
+    reflect: Reflect,
+    rounded: bool = True,
+) -> Image:
+    """Return (H, W, 3): `image` read at the places y, x (H, W), bilinear, rounded or cut off.
 
     The three channels of a pixel share one word, so that one gather and one product serve them.
     """
@@ -40,7 +46,8 @@ def sample(image: Image, y: NDArray[np.float64], x: NDArray[np.float64], reflect
         words |= image[..., channel].astype(np.int64) << shifts[channel]
     rows, by_row = _neighbours(y, height, reflect)
     columns, by_column = _neighbours(x, width, reflect)
-    total = np.full((height, width), (1 << (2 * _BITS - 1)) * (1 << shifts).sum())
+    half = 1 << (2 * _BITS - 1) if rounded else 0
+    total = np.full((height, width), half * (1 << shifts).sum())
     for row, row_weight in zip(rows, by_row, strict=True):
         for column, column_weight in zip(columns, by_column, strict=True):
             total += words.take(row * width + column) * (row_weight * column_weight)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 import torch
@@ -11,13 +11,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from dasp.core.errors import InputError, OptionError
-from dasp.core.resampling import resample
+from dasp.core.sound import resample
 
 __all__ = ["FbankOptions", "fbank", "log_mel", "resample"]
 
 PRE_EMPHASIS = 0.97
 LOWEST_HZ = 20.0
 LOG_FLOOR = torch.finfo(torch.float32).eps  # 1.19e-7
+BLOCK = 512  # frames transformed at once: float64 arrays of a whole batch are slow to allocate
 NORM_MEAN, NORM_STD = -5.081, 4.4849  # of the training data of CAV-MAE
 
 
@@ -46,6 +47,11 @@ def fbank(
     numbers. Only whole windows count: frames = 1 + (samples - window) // hop.
     The mean of each wave is taken away first; Hann window, power spectrum, no dither.
 
+    Every step is rounded to float32 where Kaldi rounds it; the Fourier transform is computed in
+    float64. Builds of Kaldi that transform in float64 too agree to 1e-4 on any signal. Those that
+    transform in float32 add noise of 5e-7 of a frame's largest amplitude: they agree to 1e-3
+    within 60 dB of it.
+
     >>> fbank(torch.zeros(16000)).shape
     torch.Size([98, 128])
     """
@@ -57,13 +63,14 @@ def fbank(
             f"({options.window_ms:g} ms at {sample_rate} Hz): leave it out or pad it with silence."
         )
     fft_size = 1 << (window_size - 1).bit_length()
-    signal = signal - signal.mean(dim=-1, keepdim=True)
+    signal = signal - signal.mean(dim=-1, keepdim=True, dtype=torch.float64).float()
     frames = signal.unfold(-1, window_size, hop)  # (..., frames, window)
-    frames = frames - frames.mean(dim=-1, keepdim=True)
+    frames = frames - _sum_in_order(frames) / window_size
     before = torch.cat((frames[..., :1], frames[..., :-1]), dim=-1)
     frames = (frames - PRE_EMPHASIS * before) * _hann(window_size).to(signal.device)
-    padded = functional.pad(frames, (0, fft_size - window_size))
-    power = torch.fft.rfft(padded).abs().pow(2.0)  # (..., frames, 1 + fft/2)
+    blocks = torch.split(frames.flatten(0, -2), BLOCK)
+    power = torch.cat([_power(block, fft_size) for block in blocks])
+    power = power.view(*frames.shape[:-1], -1)  # (..., frames, 1 + fft/2)
     mel = _mel_bank(options.mel_bins, fft_size, sample_rate).to(signal.device)
     energies: Tensor = power @ mel.T
     return energies.clamp_min(LOG_FLOOR).log()
@@ -110,11 +117,30 @@ def _sizes(sample_rate: int, options: FbankOptions) -> tuple[int, int]:
     return window_size, hop
 
 
+def _sum_in_order(frames: Tensor) -> Tensor:
+    """Return the float32 sum of the last axis, added from the first sample to the last.
+
+    Kaldi adds in this order. Another last bit of the mean rounds every sample of the frame
+    differently, which is seen in energies that lie 100 dB or more below the largest.
+    """
+    first, *others = frames.movedim(-1, 0).contiguous().unbind()
+    return reduce(torch.add, others, first).unsqueeze(-1)
+
+
+def _power(frames: Tensor, fft_size: int) -> Tensor:
+    """Return the power spectra of (n, window) frames: (n, 1 + fft_size / 2), float32."""
+    padded = functional.pad(frames, (0, fft_size - frames.shape[-1]))
+    spectrum = torch.fft.rfft(padded.double()).to(torch.complex64)
+    power: Tensor = spectrum.real.square() + spectrum.imag.square()
+    return power
+
+
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # kept for later calls, which may want gradients
 def _hann(size: int) -> Tensor:
-    """Return the symmetric Hann window."""
-    return torch.hann_window(size, periodic=False, dtype=torch.float32)
+    """Return the symmetric Hann window, computed in float64 and rounded to float32."""
+    step = 2 * math.pi / (size - 1)
+    return torch.tensor([0.5 - 0.5 * math.cos(step * i) for i in range(size)], dtype=torch.float32)
 
 
 @lru_cache(maxsize=16)
@@ -122,17 +148,24 @@ def _hann(size: int) -> Tensor:
 def _mel_bank(bins: int, fft_size: int, sample_rate: int) -> Tensor:
     """Return (bins, 1 + fft_size / 2) triangles, evenly spaced on the mel scale, in float32.
 
-    float32 is part of the definition: it moves the edges of the narrow triangles a little.
+    float32 is part of the definition: it moves the edges a little, and with them the weight of a
+    frequency that lies next to an edge.
     """
-    lowest = 1127.0 * math.log(1.0 + LOWEST_HZ / 700.0)
-    highest = 1127.0 * math.log(1.0 + sample_rate / 2 / 700.0)
+    lowest, highest = _mel(torch.tensor([LOWEST_HZ, sample_rate / 2], dtype=torch.float32))
     spacing = (highest - lowest) / (bins + 1)
-    index = torch.arange(bins, dtype=torch.float32).unsqueeze(1)
-    left, centre, right = (lowest + (index + step) * spacing for step in range(3))
-    hertz = sample_rate / fft_size * torch.arange(fft_size // 2, dtype=torch.float32)
-    # The nearest float32 of the logarithm, which fast float32 logarithms miss on some machines.
-    mel = 1127.0 * (1.0 + hertz / 700.0).double().log().float()
+    corners = lowest + torch.arange(bins + 2, dtype=torch.float32) * spacing
+    left, centre, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
+    mel = _mel(sample_rate / fft_size * torch.arange(fft_size // 2, dtype=torch.float32))
     rising = (mel - left) / (centre - left)
     falling = (right - mel) / (right - centre)
     triangles = torch.minimum(rising, falling).clamp_min(0.0)
     return functional.pad(triangles, (0, 1))  # the Nyquist bin belongs to no triangle
+
+
+def _mel(hertz: Tensor) -> Tensor:
+    """Return the mel scale in float32, each step of it rounded.
+
+    The logarithm is the float32 nearest to it: fast float32 logarithms differ by processor.
+    """
+    logs = [math.log(ratio) for ratio in (1.0 + hertz / 700.0).tolist()]
+    return 1127.0 * torch.tensor(logs, dtype=torch.float32)

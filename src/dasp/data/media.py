@@ -71,17 +71,6 @@ def _check_whole(path: Path) -> None:
         raise DataError(f"the sound {path} is cut off: its header promises more; make it again.")
 
 
-def pcm16(wave: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Round (samples,) float32 in [-1, 1] to 16 bits; louder is clipped."""
-    scaled = np.rint(wave.astype(np.float64) * 32768)
-    return np.clip(scaled, -32768, 32767).astype(np.int16)
-
-
-def from_pcm16(samples: NDArray[np.int16]) -> NDArray[np.float32]:
-    """Return what `read_wave` gives for a file of these samples."""
-    return samples.astype(np.float32) / np.float32(32768)
-
-
 def write_wave(path: str | Path, samples: NDArray[np.int16]) -> None:
     """Write (samples,) int16 as a 16 kHz mono wav file, whole or not at all."""
     soundfile = extra("soundfile")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from dasp.data.media import pcm16
+from dasp.core.sound import pcm16
 
 SIDE = 128  # pixels of a picture's longer side, at most
 # From dark to light through blue, magenta and orange: lightness alone tells the order.

@@ -10,15 +10,17 @@ import numpy as np
 
 from dasp.core.errors import DataError, OptionError
 from dasp.core.files import atomic_path
+from dasp.core.sound import pcm16
 from dasp.data.causes import cause
 from dasp.data.dataset import ClipDataset
 from dasp.data.manifest import Manifest
-from dasp.data.media import pcm16
 from dasp.data.parallel import run_jobs, with_bar
+from dasp.data.shapes import FLAVOURS, SENSORS, SPLITS, SoundingShapes
 from dasp.streams.corrupt import check_records
-from dasp.streams.domains import Domain, DomainDamage, domain_dataset
+from dasp.streams.domains import Domain, DomainDamage, all_domains, domain_dataset
 
 DIGITS = 16
+BUILT_IN = Path(__file__).parents[1] / "data" / "shapes" / "checksums.json"
 
 
 def checksums(
@@ -77,6 +79,40 @@ def _hash(settings: "partial[ClipDataset]", work: tuple[str, Domain | None]) -> 
         digest.update(f"{values.shape}".encode())
         digest.update(values.tobytes())
     return digest.hexdigest()[:DIGITS]
+
+
+def shapes_checksums(
+    count: int = 100, workers: int | None = None, show: bool = False
+) -> dict[str, str]:
+    """Return {name: hash} of the built-in set: what `BUILT_IN` holds on every processor.
+
+    The first `count` clean samples of each flavour, split and sensor, then the first four test
+    samples under each corruption at severity 5.
+    """
+    sets = [
+        (SoundingShapes(split, count, flavour), sensor)
+        for flavour in FLAVOURS
+        for split in SPLITS
+        for sensor in SENSORS
+    ]
+    damages = [DomainDamage(domain) for domain in all_domains(SENSORS, severities=[5])]
+    sets += [(SoundingShapes("test", 4, damage=damage), damage.modality) for damage in damages]
+    hashes = with_bar(run_jobs(_hash_shapes, sets, workers), len(sets), "checksum", show)
+    return dict(hashes)
+
+
+def _hash_shapes(part: tuple[SoundingShapes, str]) -> tuple[str, str]:
+    shapes, sensor = part
+    digest = hashlib.sha256()
+    for index in range(len(shapes)):
+        if sensor == "audio":
+            values = pcm16(shapes.wave(index)).astype("<i2")
+        else:
+            values = shapes.frame(index) if sensor == "video" else shapes.depth(index)
+        digest.update(f"{shapes.label(index)}{shapes.content(index)}".encode())
+        digest.update(values.tobytes())
+    domain = shapes.damage.domain if isinstance(shapes.damage, DomainDamage) else None
+    return f"{shapes.flavour}/{shapes.split}/{domain or sensor}", digest.hexdigest()[:DIGITS]
 
 
 def save_checksums(path: Path, hashes: dict[str, str]) -> None:

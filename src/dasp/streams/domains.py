@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasp.core.errors import OptionError
+from dasp.core.sound import from_pcm16, pcm16
 from dasp.corruptions import corrupt_depth, corrupt_frame, corrupt_sound, names
 from dasp.corruptions.base import registry
 from dasp.data.dataset import ClipDataset
 from dasp.data.manifest import Manifest
-from dasp.data.media import from_pcm16, pcm16
 from dasp.data.trees import premade
 from dasp.data.video import jpeg, read_frame
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from dasp.core.errors import OptionError
 from dasp.data.manifest import Manifest
 from dasp.data.sets import Spec, open_manifest, spec_of
 from dasp.streams.domains import Domain, all_domains
@@ -15,7 +16,7 @@ from dasp.streams.domains import Domain, all_domains
 class DataOptions:
     """Which data set."""
 
-    root: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="ROOT")]]
+    root: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="ROOT")]] = None
     """Folder of the data set: READ's layout, or <class>/<clip>.wav with .jpg or .png."""
     dataset: str | None = None
     """The name kinetics50 or vggsound: READ's release, with its folders."""
@@ -28,6 +29,8 @@ class DataOptions:
 
     def manifest(self) -> Manifest:
         """Return the clips of the data set."""
+        if self.root is None:
+            raise OptionError("name the folder of the data set, for example: dasp data check DIR.")
         return open_manifest(self.root, self.dataset, self.split, self.list_file, self.label_file)
 
     def spec(self) -> Spec | None:

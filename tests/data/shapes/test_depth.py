@@ -1,5 +1,3 @@
-import hashlib
-
 import numpy as np
 import pytest
 import torch
@@ -25,13 +23,12 @@ def test_a_map_depends_on_seed_and_number_alone(index, seed):
 
 
 def test_frames_sounds_and_contents_are_those_of_two_sensors():
-    shapes, digest = SoundingShapes("test", 40, modalities=SENSORS), hashlib.sha256()
+    two, three = SoundingShapes("test", 6), SoundingShapes("test", 6, modalities=SENSORS)
     for index in range(6):
-        shapes.depth(index)
-        digest.update(shapes.frame(index).tobytes())
-        digest.update(repr(tuple(shapes.content(index))).encode())
-        digest.update((shapes.wave(index) * 32768).round().astype("<i2").tobytes())
-    assert digest.hexdigest()[:16] == "6d9e87fd145a8d19"
+        three.depth(index)
+        assert two.content(index) == three.content(index)
+        np.testing.assert_array_equal(two.frame(index), three.frame(index))
+        np.testing.assert_array_equal(two.wave(index), three.wave(index))
 
 
 def test_two_of_three_sensors_always_agree():

@@ -15,9 +15,9 @@ from dasp.data.audio import FbankOptions, log_mel
 from dasp.data.dataset import MODALITIES, Damage, Sample
 from dasp.data.shapes.classes import CLASSES, FORMS, LOOKS, VOICES, flavour_named
 from dasp.data.shapes.depth import DepthMap, depth_input, draw_depth
-from dasp.data.shapes.room import draw_wave
+from dasp.data.shapes.room import Wave, draw_wave
 from dasp.data.shapes.scene import Picture, draw_frame
-from dasp.data.shapes.voices import RATE, Sound
+from dasp.data.shapes.voices import RATE
 from dasp.data.video import MEAN, STD
 
 SENSORS = (*MODALITIES, "depth")
@@ -112,7 +112,7 @@ class SoundingShapes(Dataset[Sample]):
             return self.damage.frame(frame, self.sample_id(index))
         return frame
 
-    def wave(self, index: int) -> Sound:
+    def wave(self, index: int) -> Wave:
         """Return the (20480,) float32 sound at 16 kHz, damaged where this domain does so."""
         heard = self.content(index).heard
         voice = None if heard is None else VOICES[heard]

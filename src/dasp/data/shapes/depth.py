@@ -1,4 +1,7 @@
-"""Measure a range picture: a wall, clutter before it, and the form of a class (or none)."""
+"""Measure a range picture: a wall, clutter before it, and the form of a class (or none).
+
+In float64 until the distances are rounded to whole millimetres, for the reason given in `scene`.
+"""
 
 from dataclasses import dataclass
 
@@ -17,7 +20,7 @@ NO_RETURN = 0  # of a pixel from which no light came back
 NEAREST = 250.0  # millimetres; a model sees nothing nearer than that
 NEAR_MEAN, NEAR_STD = 0.52, 0.25  # of clean inverse distances, 1 / metre
 STEEPEST, SLOPE_STD = 40.0, 15.0  # millimetres a pixel
-_Y, _X = np.mgrid[:SIDE, :SIDE].astype(np.float32) - (SIDE - 1) / 2
+_Y, _X = np.mgrid[:SIDE, :SIDE] - (SIDE - 1) / 2
 
 DepthMap = NDArray[np.uint16]  # (32, 32), millimetres
 
@@ -39,7 +42,7 @@ class _Solid:
 def draw_depth(generator: np.random.Generator, form: Form | None) -> DepthMap:
     """Return (32, 32) distances in millimetres of a scene with `form`, or without for None."""
     across, down = generator.uniform(-10, 10, 2)
-    scene = np.float32(generator.uniform(1700, 2600)) + across * _X + down * _Y
+    scene = generator.uniform(1700, 2600) + across * _X + down * _Y
     edges = np.zeros(scene.shape, bool)
     for _ in range(generator.integers(2, 5)):
         _place(scene, edges, _clutter(generator))
@@ -79,8 +82,8 @@ def _object(generator: np.random.Generator, form: Form) -> _Solid:
 def _place(scene: Field, edges: NDArray[np.bool_], solid: _Solid) -> None:
     """Put one object into the (32, 32) scene; `edges` marks pixels that see half of it."""
     cos, sin = np.cos(solid.angle) / solid.radius, np.sin(solid.angle) / solid.radius
-    x, y = _X - np.float32(solid.place[0]), _Y - np.float32(solid.place[1])
-    u, v = np.float32(cos) * x + np.float32(sin) * y, np.float32(cos) * y - np.float32(sin) * x
+    x, y = _X - solid.place[0], _Y - solid.place[1]
+    u, v = cos * x + sin * y, cos * y - sin * x
     outside = OUTLINE_FIELDS[solid.outline](u, v) * solid.radius
     tilted = solid.distance + solid.slope[0] * x + solid.slope[1] * y
     surface = tilted - solid.height * RELIEF_FIELDS[solid.relief](u, v)
@@ -92,7 +95,7 @@ def _place(scene: Field, edges: NDArray[np.bool_], solid: _Solid) -> None:
 def _measure(scene: Field, edges: NDArray[np.bool_], generator: np.random.Generator) -> DepthMap:
     """Add the sensor's noise, which grows with distance, and lose some pixels, most at edges."""
     grain, lost = generator.uniform(0.004, 0.016), generator.uniform(0.005, 0.03)
-    noisy = scene * (1 + grain * generator.standard_normal(scene.shape, dtype=np.float32))
+    noisy = scene * (1 + grain * generator.standard_normal(scene.shape))
     gone = generator.random(scene.shape) < np.where(edges, 0.4, lost)
     noisy[gone] = NO_RETURN
     return np.asarray(np.clip(np.rint(noisy), 0, FARTHEST), np.uint16)

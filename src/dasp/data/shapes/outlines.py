@@ -6,12 +6,11 @@ towards the viewer, about 0 to 1.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Field = NDArray[Any]  # (H, W) or (3, H, W), float32
+Field = NDArray[np.float64]  # (H, W) or (3, H, W)
 
 
 def _disk(u: Field, v: Field) -> Field:
@@ -36,10 +35,8 @@ def _star(u: Field, v: Field) -> Field:
     radius = np.hypot(u, v)
     x, y = inner * np.cos(part / 2), inner * np.sin(part / 2)
     length = np.hypot(y, 1 - x)
-    return np.asarray(
-        ((radius * np.cos(folded) - 1) * y + radius * np.sin(folded) * (1 - x)) / length,
-        dtype=np.float32,
-    )
+    edge = (radius * np.cos(folded) - 1) * y + radius * np.sin(folded) * (1 - x)
+    return np.asarray(edge / length)
 
 
 def _cross(u: Field, v: Field) -> Field:

@@ -16,7 +16,7 @@ from dasp.data.shapes.depth import depth_input, draw_depth
 from dasp.data.shapes.room import draw_wave
 from dasp.data.shapes.scene import draw_frame
 
-VERSION = 1  # of the generator; a cache of another version is not read
+VERSION = 2  # of the generator; a cache of another version is not read
 CHUNK = 64
 
 Progress = Callable[[Iterable[int]], Iterable[int]]

@@ -3,8 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from dasp.core.sound import on_grid
 from dasp.data.shapes.classes import Flavour, Voice
 from dasp.data.shapes.voices import RATE, Sound, play
+
+Wave = NDArray[np.float32]
 
 SAMPLES = 20480  # 1.28 s
 # An event at this RMS stands 8 dB below the surroundings that `corrupt_sound` adds at severity 5.
@@ -17,8 +20,8 @@ _BINS = SAMPLES // 2 + 1
 _LOG_HERTZ = np.log(np.maximum(np.arange(_BINS) * (RATE / SAMPLES), 50) / 1000)
 
 
-def draw_wave(generator: np.random.Generator, voice: Voice | None, flavour: Flavour) -> Sound:
-    """Return (20480,) float32 within ±1 that holds `voice`, or the room alone for None."""
+def draw_wave(generator: np.random.Generator, voice: Voice | None, flavour: Flavour) -> Wave:
+    """Return (20480,) on the 16-bit grid that holds `voice`, or the room alone for None."""
     snr = generator.uniform(*flavour.snr)
     gain = 10 ** (generator.uniform(-GAIN, GAIN) / 20)
     mix = 10 ** (-snr / 20) * _room_noise(generator)
@@ -32,10 +35,10 @@ def draw_wave(generator: np.random.Generator, voice: Voice | None, flavour: Flav
     peak = np.abs(mix).max()
     if peak > 1:
         mix /= peak
-    return mix.astype(np.float32)
+    return on_grid(mix)
 
 
-def _room_noise(generator: np.random.Generator) -> NDArray[np.float64]:
+def _room_noise(generator: np.random.Generator) -> Sound:
     """Return (20480,) of RMS 1: noise that falls by a drawn slope towards high pitches."""
     amplitude = np.exp(-generator.uniform(0.2, 1.0) * _LOG_HERTZ)
     amplitude[0] = 0
@@ -53,4 +56,4 @@ def _echo(generator: np.random.Generator, event: Sound) -> Sound:
     spectrum = np.fft.rfft(event, _FFT) * np.fft.rfft(tail, _FFT)
     echoed = np.fft.irfft(spectrum, _FFT)[: event.size + length - 1]
     echoed /= np.sqrt(np.mean(echoed[: event.size] ** 2))
-    return echoed.astype(np.float32)
+    return np.asarray(echoed)

@@ -1,4 +1,8 @@
-"""Draw a frame: a lit background, clutter, and the object of a class (or none)."""
+"""Draw a frame: a lit background, clutter, and the object of a class (or none).
+
+All in float64 until the values are rounded to bytes at the end, so that the last bit of a sine or
+a power, which differs between processors, cannot change a byte.
+"""
 
 import colorsys
 from dataclasses import dataclass
@@ -11,7 +15,7 @@ from dasp.data.shapes.outlines import OUTLINE_FIELDS, TEXTURE_FIELDS, Field
 
 SIZE = 64
 HUE_SPREAD = 0.05
-_Y, _X = np.mgrid[:SIZE, :SIZE].astype(np.float32) - (SIZE - 1) / 2
+_Y, _X = np.mgrid[:SIZE, :SIZE] - (SIZE - 1) / 2
 
 Picture = NDArray[np.uint8]  # (64, 64, 3)
 
@@ -47,7 +51,7 @@ def _background(generator: np.random.Generator) -> Field:
         generator.uniform(0, 0.35),
         generator.uniform(0.25, 0.7),
     )
-    colour = np.array(colorsys.hsv_to_rgb(hue, saturation, value), np.float32)
+    colour = np.array(colorsys.hsv_to_rgb(hue, saturation, value))
     return np.repeat(colour, SIZE * SIZE).reshape(3, SIZE, SIZE)
 
 
@@ -82,16 +86,15 @@ def _object(generator: np.random.Generator, look: Look, flavour: Flavour) -> _Th
 def _paint(canvas: Field, thing: _Thing) -> None:
     """Lay one object over the (3, 64, 64) canvas; its low contrast lets the canvas through."""
     cos, sin = np.cos(thing.angle) / thing.radius, np.sin(thing.angle) / thing.radius
-    x, y = _X - np.float32(thing.place[0]), _Y - np.float32(thing.place[1])
-    u, v = np.float32(cos) * x + np.float32(sin) * y, np.float32(cos) * y - np.float32(sin) * x
+    x, y = _X - thing.place[0], _Y - thing.place[1]
+    u, v = cos * x + sin * y, cos * y - sin * x
     inside = np.clip(0.5 - OUTLINE_FIELDS[thing.outline](u, v) * thing.radius, 0, 1)
     tone = TEXTURE_FIELDS[thing.texture](u, v)
     bright, dark = (
-        np.array(colorsys.hsv_to_rgb(thing.hue, thing.saturation, value), np.float32)
-        for value in (0.95, 0.3)
+        np.array(colorsys.hsv_to_rgb(thing.hue, thing.saturation, value)) for value in (0.95, 0.3)
     )
     colour = dark[:, None, None] + (bright - dark)[:, None, None] * tone
-    canvas += np.float32(thing.contrast) * inside * (colour - canvas)
+    canvas += thing.contrast * inside * (colour - canvas)
 
 
 def _photograph(canvas: Field, generator: np.random.Generator, flavour: Flavour) -> Picture:
@@ -99,9 +102,9 @@ def _photograph(canvas: Field, generator: np.random.Generator, flavour: Flavour)
     angle, slope = generator.uniform(0, 2 * np.pi), generator.uniform(0, 0.45)
     level, gamma = generator.uniform(0.75, 1.15), generator.uniform(0.7, 1.4)
     light = level + slope / (SIZE / 2) * (np.cos(angle) * _X + np.sin(angle) * _Y)
-    exposed = np.clip(canvas * light.astype(np.float32), 1e-4, 1) ** np.float32(gamma)
-    grain = generator.standard_normal(exposed.shape, dtype=np.float32)
+    exposed = np.clip(canvas * light, 1e-4, 1) ** gamma
+    grain = generator.standard_normal(exposed.shape)
     exposed *= 255
-    exposed += np.float32(generator.uniform(*flavour.grain)) * grain
+    exposed += generator.uniform(*flavour.grain) * grain
     bytes_ = np.clip(np.rint(exposed), 0, 255).astype(np.uint8)
     return np.ascontiguousarray(bytes_.transpose(1, 2, 0))

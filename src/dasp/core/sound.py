@@ -1,4 +1,10 @@
-"""Change of sampling rate by a windowed sinc."""
+"""Sounds as numbers: the 16-bit grid, and a change of sampling rate by a windowed sinc.
+
+A sound that is compared by bytes is computed in float64 and put on the 16-bit grid at the end.
+NumPy picks its sines, exponentials, sums and Fourier transforms by the processor's instructions,
+so the last bit of a float64 differs between processors; a step of the grid is 2**37 times as
+large, and the rounded sound is the same bytes everywhere.
+"""
 
 import math
 
@@ -10,6 +16,22 @@ from dasp.core.errors import InputError
 ZERO_CROSSINGS = 64  # of the sinc on each side, counted at the lower of the two rates
 ROLLOFF = 0.9475  # cut-off as a part of the lower Nyquist frequency; the stop band begins at 1
 KAISER_BETA = 9.0  # about 90 dB of rejection
+
+
+def pcm16(wave: NDArray[np.floating]) -> NDArray[np.int16]:
+    """Round a (samples,) wave in [-1, 1] to 16 bits; louder is clipped."""
+    scaled = np.rint(wave.astype(np.float64) * 32768)
+    return np.clip(scaled, -32768, 32767).astype(np.int16)
+
+
+def from_pcm16(samples: NDArray[np.int16]) -> NDArray[np.float32]:
+    """Return 16-bit samples as float32 in [-1, 1), as a wav file of them is read."""
+    return samples.astype(np.float32) / np.float32(32768)
+
+
+def on_grid(wave: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Round a (samples,) wave in [-1, 1] to the nearest 16-bit values, as float32."""
+    return from_pcm16(pcm16(wave))
 
 
 def resample(wave: NDArray[np.float32], from_rate: int, to_rate: int) -> NDArray[np.float32]:

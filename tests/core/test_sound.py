@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dasp.core.errors import InputError
-from dasp.core.resampling import resample
 from dasp.core.seeding import numpy_generator
+from dasp.core.sound import resample
 
 RATES = [8000, 11025, 16000, 22050, 44100, 48000]
 
