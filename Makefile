@@ -36,7 +36,7 @@ lint: .venv/dev.stamp
 	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dasp needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (a few minutes the first time: torch is large)"
-	$(PIP) -e .
+	$(PIP) -e '.[bench]'
 	@touch $@
 
 .venv/dev.stamp: .venv/run.stamp

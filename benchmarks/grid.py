@@ -1,50 +1,44 @@
 """What the feature store saves: all token-level methods over the paper's five protocols.
 
-    .venv/bin/python benchmarks/grid.py                # 128 samples a domain: 15 minutes
-    .venv/bin/python benchmarks/grid.py --vit 0        # without the costs of ViT-B
+    python benchmarks/grid.py                # 128 samples per domain: 15 minutes
+    python benchmarks/grid.py --vit 0        # without the costs of ViT-B
 
-Every cell is run three ways in turn, in one process of one thread: everything from the store (its
+Every run is made three ways in turn, in one process of one thread: everything from the store (its
 filling counted), tokens encoded anew from stored inputs, and everything (drawing, corrupting,
-encoding) anew, as the released code does. The results must be the same to the bit. Processor time
-is given beside that on the clock, as others' load disturbs it less.
+encoding) anew, as the released code does. The results must be the same to the bit.
 
 The encoders of the built-in model are tiny beside its fusion. So ViT-B's parts (each encoder, each
-method on tokens, keeping and reading a batch of tokens) are timed in turn as well, and what they
-give for the same grid is reckoned: without the store 126 encodings a method, with it 16 of video
+method on tokens, writing and reading a batch of tokens) are timed in turn as well, and what they
+give for the same grid is reckoned: without the store 126 encodings per method, with it 16 of video
 and 7 of audio for all. Corrupting, which the store saves too, is left out there.
 """
 
-import argparse
 import json
-import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
 import torch
-from measuring import Seconds, against, options_of, spread, timed, write_figures
-from rich.console import Console
+from measuring import Seconds, finish, parse, spread, timed, vit_inputs
 from rich.progress import track
-from rich.table import Table
-from vit_parts import BATCH, vit_parts
 
-from dasp.bench.cell import run_cell
-from dasp.bench.features import Features, own_domain, parts_of
-from dasp.bench.plan import MAIN_PROTOCOLS, Entry, Plan
-from dasp.bench.plan_files import load_plan
-from dasp.bench.references import find_method, find_model
-from dasp.bench.results import Cell
-from dasp.bench.savings import savings
-from dasp.bench.store import Store
+import dasp
+from dasp.bench.cells import needed_features, run_job
+from dasp.bench.features import Features, own_domain
+from dasp.bench.plan import MAIN_PROTOCOLS, Job, MethodRow, Plan, load_plan
+from dasp.bench.references import find_model
+from dasp.bench.store import Store, gather
 from dasp.methods import METHODS
-from dasp.streams.protocols import visits
 
-TOKEN_LEVEL = tuple(name for name in METHODS if not METHODS[name].tunes_encoder)
+TOKEN_LEVEL = tuple(
+    name for name in METHODS if not METHODS[name].tunes_encoder and name != "robust"
+)
+MODALITIES = ("audio", "video")
 STORE, ENCODE, ANEW = "store", "encode in every run", "corrupt and encode in every run"
-DRAWING = ("decode", "corrupt")
+BATCH = 16  # of ViT-B
 
 
 class EncodesEachTime(Features):
@@ -54,89 +48,106 @@ class EncodesEachTime(Features):
         super().__init__(*given)
         self.ahead = 0
 
-    def get(self, part):
-        if not part.encoded:
-            return super().get(part)
-        return np.concatenate(list(self._make(part, self.store.clock)))
+    def get(self, spec):
+        if not spec.encoded:
+            return super().get(spec)
+        return np.concatenate(list(self._make(spec, self.store.clock)))
 
 
 def grid_plan(samples: int, model: str) -> Plan:
     plan = load_plan("quick")
-    rows = {name: Entry(name) for name in TOKEN_LEVEL}
+    rows = {name: MethodRow(name) for name in TOKEN_LEVEL}
     data = replace(plan.data, samples=samples)
     return replace(plan, methods=rows, protocols=MAIN_PROTOCOLS, models=(model,), data=data)
 
 
 def measure_grid(plan: Plan, folder: str) -> dict:
-    """Run every cell all three ways, who comes first in turn."""
-    material, model = plan.data.open(), find_model(plan.models[0])
+    """Make every run all three ways, in rotating order."""
+    dataset, model = plan.data.open(), find_model(plan.models[0])
     ways = {
-        STORE: Features(material, model, Store(folder)),
-        ENCODE: EncodesEachTime(material, model, Store(folder)),
-        ANEW: Features(material, model, None),
+        STORE: Features(dataset, model, Store(folder)),
+        ENCODE: EncodesEachTime(dataset, model, Store(folder)),
+        ANEW: Features(dataset, model, None),
     }
     times: dict[str, list[Seconds]] = {way: [] for way in ways}
-    same, turns, cells = True, list(ways), plan.cells()
-    filling = timed(partial(fill, cells, ways[STORE]))
-    for cell in {cell.method: cell for cell in cells}.values():  # warms up, above all torch
-        run(cell, ways[STORE], set())
-    for cell in track(cells, description="cells", transient=True):
+    same, turns, jobs = True, list(ways), [job for _, job in plan.jobs()]
+    specs = {spec for job in jobs for spec in needed_features(job, MODALITIES)}
+    filling = timed(lambda: [ways[STORE].get(spec) for spec in specs])
+    for job in {job.run.method: job for job in jobs}.values():  # warms up, above all torch
+        run(job, ways[STORE], set())
+    for job in track(jobs, description="runs", transient=True):
         results: set[str] = set()
         for way in turns:
-            times[way].append(timed(partial(run, cell, ways[way], results)))
+            times[way].append(timed(partial(run, job, ways[way], results)))
         same = same and len(results) == 1
         turns = turns[1:] + turns[:1]
-    figures = {
-        name: whole(times, filling, ways[STORE].store.clock.seconds, place)
-        for place, name in enumerate(Seconds._fields)
-    }
-    return figures | {
-        "a_cell": {way: against(times[way], times[STORE]) for way in (ENCODE, ANEW)},
-        "equal": same,
-        "saved": [asdict(saving) for saving in savings(ways[STORE], cells)],
-    }
+    clock = whole(times, filling, ways[STORE].store.clock.seconds)
+    return {"clock": clock, "equal": same}
 
 
-def run(cell: Cell, features: Features, results: set[str]) -> None:
-    results.add(json.dumps(run_cell(cell, find_method(cell.method), features)[0]))
+def run(job: Job, features: Features, results: set[str]) -> None:
+    results.add(json.dumps(asdict(run_job(job, features).counts)))
 
 
-def whole(times: dict, filling: Seconds, making: dict[str, float], place: int) -> dict:
-    """Add up the seconds of the whole grid, on the clock or of processor time."""
-    seconds = {way: sum(cell[place] for cell in own) for way, own in times.items()}
-    seconds[STORE] += filling[place]
+def whole(times: dict, filling: Seconds, making: dict[str, float]) -> dict:
+    """Add up the seconds of the whole grid."""
+    seconds = {way: sum(run.clock for run in own) for way, own in times.items()}
+    seconds[STORE] += filling.clock
     # Tokens encoded in every run need inputs, drawn and corrupted once: a share of the filling.
-    drawing = sum(making[work] for work in DRAWING) / sum(making.values())
-    seconds[ENCODE] += drawing * filling[place]
+    drawing = sum(making[work] for work in ("decode", "corrupt")) / sum(making.values())
+    seconds[ENCODE] += drawing * filling.clock
     return {
         "seconds": {way: round(value, 2) for way, value in seconds.items()},
-        "filling": round(filling[place], 2),
+        "filling": round(filling.clock, 2),
         "times_as_long": {way: round(value / seconds[STORE], 3) for way, value in seconds.items()},
     }
 
 
-def fill(cells: list[Cell], features: Features) -> None:
-    """Make all arrays of the store."""
-    names = features.model.modalities
-    parts = {part for cell in cells for part in parts_of(conditions(cell), names, encoded=True)}
-    for part in track(parts, description="filling the store", transient=True):
-        features.get(part)
+def vit_parts(methods: Sequence[str], rounds: int) -> dict[str, list[Seconds]]:
+    """Time each encoder, writing and reading a batch of tokens, and each method on tokens."""
+    torch.manual_seed(0)
+    model, inputs = dasp.models.CavMae(num_classes=309).eval(), vit_inputs(BATCH)
+    with torch.no_grad():
+        tokens = model.encode(inputs)
+    times: dict[str, list[Seconds]] = {}
+    for round_ in track(range(rounds + 1), description="ViT-B's parts", transient=True):
+        for name, call in _calls(methods, model, inputs, tokens):
+            seconds = timed(call)
+            if round_:  # the first round warms up
+                times.setdefault(name, []).append(seconds)
+    return times
 
 
-def conditions(cell: Cell) -> Iterator:
-    for visit in cell.visits():
-        yield from visit.conditions
+def _calls(methods, model, inputs, tokens) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what is timed; getting it ready is not."""
+    encode = torch.no_grad()(model.encode)
+    for name, value in inputs.items():
+        yield f"encode {name}", partial(encode, {name: value})
+    rows = np.arange(BATCH)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+
+        def arrays() -> list:
+            return [
+                store.get({"kind": "tokens", "name": n}, BATCH, lambda _, t=t: iter([t.numpy()]))
+                for n, t in tokens.items()
+            ]
+
+        yield "write tokens", arrays
+        yield "read tokens", lambda: [gather([a], np.zeros_like(rows), rows) for a in arrays()]
+    for name in methods:
+        tta = dasp.adapt(model, name)
+        tta.on_tokens(tokens)  # the first call takes the snapshot
+        yield name, partial(tta.on_tokens, tokens)
+        tta.reset()
 
 
 def reckoned(times: dict[str, list[Seconds]], plan: Plan) -> dict[str, float]:
-    """Reckon what the grid takes with ViT-B with and without the store: a ratio a round."""
-    passes = sum(1 for protocol in plan.protocols for _ in visits(protocol, 5))
-    arrays = {
-        (part.modality, own_domain(part))
-        for cell in plan.cells()
-        for part in parts_of(conditions(cell), ("audio", "video"), encoded=True)
-    }
-    once = Counter(modality for modality, _ in arrays)
+    """Reckon what the grid takes with ViT-B with and without the store: one ratio per round."""
+    jobs = [job for _, job in plan.jobs()]
+    passes = sum(1 for job in jobs if job.run.method == jobs[0].run.method for _ in job.visits())
+    specs = {spec for job in jobs for spec in needed_features(job, MODALITIES)}
+    once = Counter(name for name, _ in {(spec.modality, own_domain(spec)) for spec in specs})
     ratios = []
     for round_ in range(len(times["read tokens"])):
         cost = {name: own[round_].clock for name, own in times.items()}
@@ -150,71 +161,15 @@ def reckoned(times: dict[str, list[Seconds]], plan: Plan) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, default=128)
-    parser.add_argument("--model", default="sounding_shapes_0")
-    parser.add_argument("--vit", type=int, default=3, help="timed rounds of ViT-B's parts")
-    parser.add_argument("--json", help="also write the figures to this file")
-    options = parser.parse_args()
+    options = parse(__doc__, samples=128, model="sounding_shapes_0", vit=3)
     torch.set_num_threads(1)
     plan = grid_plan(options.samples, options.model)
     with tempfile.TemporaryDirectory() as folder:
         figures = measure_grid(plan, folder)
-    show(figures, f"{len(TOKEN_LEVEL)} methods, 5 protocols, {options.samples} samples a domain")
     if options.vit:
-        times = vit_parts(TOKEN_LEVEL, options.vit)
-        figures["vit"] = {
-            "milliseconds_a_batch": {
-                name: round(1000 * statistics.median(s.clock for s in own), 2)
-                for name, own in times.items()
-            },
-            "store": reckoned(times, plan),
-        }
-        show_vit(figures["vit"])
+        figures["vit"] = {"store": reckoned(vit_parts(TOKEN_LEVEL, options.vit), plan)}
     title = "All token-level methods on the paper's five protocols, with and without the store"
-    write_figures(options.json, title, options_of(options), figures)
-
-
-def show(figures: dict, title: str) -> None:
-    table = Table(title=title)
-    table.add_column("way")
-    for column in ("seconds", "times as long", "processor time", "of a cell", "low to high"):
-        table.add_column(column, justify="right")
-    for way, seconds in figures["clock"]["seconds"].items():
-        cell = figures["a_cell"].get(way)
-        table.add_row(
-            way,
-            f"{seconds:.1f}",
-            f"{figures['clock']['times_as_long'][way]:.2f}",
-            f"{figures['processor']['times_as_long'][way]:.2f}",
-            f"{cell['ratio']:.2f}" if cell else "",
-            f"{cell['low']:.2f} to {cell['high']:.2f}" if cell else "",
-        )
-    console = Console()
-    console.print(table)
-    console.print(f"results equal to the bit: {figures['equal']}")
-    table = Table(title="What the store saved, by its own account")
-    for column in ("", "arrays", "uses", "made once (s)", "made for each use (s)"):
-        table.add_column(column, justify="right" if column else "left")
-    for row in figures["saved"]:
-        once, each = (sum(row[name].values()) for name in ("once", "each_time"))
-        name = f"{row['kind']} of {row['modality']}"
-        table.add_row(name, str(row["arrays"]), str(row["uses"]), f"{once:.1f}", f"{each:.1f}")
-    console.print(table)
-
-
-def show_vit(figures: dict) -> None:
-    table = Table(title=f"ViT-B, batch {BATCH}, one thread")
-    table.add_column("part")
-    table.add_column("ms a batch", justify="right")
-    for name, value in figures["milliseconds_a_batch"].items():
-        table.add_row(name, f"{value:.0f}")
-    ratio = figures["store"]
-    Console().print(table)
-    Console().print(
-        f"encoding in every run would take {ratio['ratio']:.2f} times as long as with the store "
-        f"({ratio['low']:.2f} to {ratio['high']:.2f}), corrupting left out"
-    )
+    finish(options, title, figures)
 
 
 if __name__ == "__main__":

@@ -4,36 +4,73 @@
 
 Small models, one thread, processor time, so that other load counts less; of several rounds that
 take turns over the points of a curve the quickest counts. Each curve is fitted by a line in what it
-should be a line of (`straightness.py`). Memory is the most that a process of
-its own held above what it held before.
+should be a line of. Memory is the most that a process of its own held above what it held before.
+`--chunks` pieces of a stream are measured, each of 100 batches, in `--streams` streams.
 """
 
-import argparse
-from collections.abc import Mapping, Sequence
+import ctypes
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from growth_plans import method_curves, worker_curve
-from growth_steps import CHUNK, built_in, memory_curves, step_curves, stream_curves
-from measuring import options_of, write_figures
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from straightness import straightness
+from measuring import finish, parse, random_inputs
 
+import dasp
+from dasp.bench.cells import run_job
+from dasp.bench.engines import Workspace
+from dasp.bench.features import Features
+from dasp.bench.plan import MethodRow, Plan, load_plan
+from dasp.bench.references import find_model
+from dasp.bench.runner import run_plan
+from dasp.bench.store import Store
+from dasp.core.types import Inputs
 from dasp.models import Toy
 
 BATCHES = (8, 16, 32, 64, 128, 256)
 LARGE_BATCHES = (32, 64, 128, 192, 256)  # smaller ones fit into what a process holds anyway
 WIDTHS = (64, 128, 256, 384, 512)
 MODALITIES = (2, 3, 4, 6, 8)
-CHUNKS = 8
+METHODS = (1, 2, 3, 4, 6)
+WORKERS = (1, 2, 4, 8)
+CHUNK = 100  # batches
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    # δ = 0 flags a modality in every batch; of "paper" with a large δ none ever is, and all learn
+    # under the KL term: the dearest case, alike for any number of modalities.
+    "source": ("source", {}),
+    "dasp": ("dasp", {"delta": 0.0}),
+    "robust": ("robust", {}),
+    "dasp, all steady": ("dasp", {"variant": "paper", "delta": 10.0}),
+}
+Curve = tuple[Sequence[int], dict[str, list[float]]]
 
 
-def curve(
-    x: str, y: str, xs: Sequence[float], series: Mapping[str, Sequence[float]], power: int = 1
-) -> dict[str, Any]:
-    """Return a curve as plain data with its fits: lines in `xs`, or in a power of them."""
+def straightness(xs: Sequence[float], ys: Sequence[float]) -> dict[str, float]:
+    """Fit cost = fixed + slope · x, and cost ∝ x^exponent.
+
+    `deviation` is the largest distance of a point from the line, relative to the line there. Fixed
+    costs lower the exponent below 1 without bending the line.
+    """
+    x, y = np.asarray(xs, dtype=float), np.asarray(ys, dtype=float)
+    # Each point weighs by its own size, as the deviation does: else the last ones decide alone.
+    slope, fixed = np.polyfit(x, y, 1, w=1 / y)
+    line = fixed + slope * x
+    deviation = np.max(np.abs(y - line) / np.abs(line))
+    exponent = np.polyfit(np.log(x), np.log(y), 1)[0]
+    found = {"fixed": fixed, "slope": slope, "deviation": deviation, "exponent": exponent}
+    return {name: float(f"{value:.4g}") for name, value in found.items()}
+
+
+def curve(x: str, y: str, points: Curve, power: int = 1) -> dict[str, Any]:
+    """Return a curve as plain data with its fits: lines in `x`, or in a power of it."""
+    xs, series = points
     fitted = [place**power for place in xs]
     return {
         "x": x,
@@ -45,75 +82,194 @@ def curve(
     }
 
 
-def measure(options: argparse.Namespace) -> dict[str, dict]:
-    found: dict[str, dict] = {}
-    ways, rounds = ("source", "dasp", "dasp robust"), options.rounds
-    with Progress(transient=True) as progress:
-        bar = progress.add_task("growth", total=6)
+def adaptation(way: str, model: torch.nn.Module) -> dasp.Adaptation:
+    name, options = WAYS[way]
+    tta = dasp.adapt(model, name, **options)
+    if name == "robust":
+        tta.fit([inputs_of(model, 128, 1, damaged=False)])
+    return tta
 
-        def add(name: str, *parts: Any, **more: Any) -> None:
-            found[name] = curve(*parts, **more)
 
-        # First, as a process that has held more would not need to ask for it again.
-        memory = memory_curves(("source", "dasp"), LARGE_BATCHES)
-        add("batch_memory", "samples a batch", "MiB a step takes", LARGE_BATCHES, memory)
-        progress.advance(bar)
-        lengths = [CHUNK * (place + 1) for place in range(options.chunks)]
-        seconds, memory = stream_curves(ways, options)
-        add("stream", "batches of the stream", "seconds so far", lengths, seconds)
-        add("stream_memory", "batches of the stream", "MiB held", lengths, memory)
-        progress.advance(bar)
-        steps = step_curves(BATCHES, lambda b: (built_in(), b), ways, rounds)
-        add("batch", "samples a batch", "seconds a step", BATCHES, steps)
-        progress.advance(bar)
-        steps = step_curves(WIDTHS, lambda d: (Toy(embed_dim=d, depth=1), 32), ways, rounds)
-        add("width", "embedding width D", "seconds a step", WIDTHS, steps, power=2)
-        progress.advance(bar)
-        ways = ("source", "dasp, all steady")
-        steps = step_curves(
-            MODALITIES, lambda m: (Toy(modalities=named(m), depth=1), 32), ways, rounds
-        )
-        add("modalities", "modalities", "seconds a step", MODALITIES, steps)
-        progress.advance(bar)
-        add(
-            "methods",
-            "methods compared",
-            "seconds of the whole plan",
-            *method_curves(options.samples),
-        )
-        add("workers", "processes", "processor seconds of all", *worker_curve(options.samples))
-        progress.advance(bar)
+def inputs_of(model: torch.nn.Module, size: int, seed: int = 0, damaged: bool = True) -> Inputs:
+    """Return random inputs; the first sensor is off by more than any diagnosis overlooks."""
+    toy = isinstance(model, Toy)
+    shapes = dict.fromkeys(model.modalities, (8, model.features)) if toy else model.input_shapes
+    inputs = random_inputs(shapes, size, seed)
+    if damaged:
+        inputs[next(iter(shapes))] *= 5.0
+    return inputs
+
+
+def processor_seconds(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def step_curves(
+    points: Sequence[int],
+    make: Callable[[int], tuple[torch.nn.Module, int]],
+    ways: Sequence[str],
+    rounds: int,
+) -> Curve:
+    """Return the least seconds of a step at each point; `make` gives its model and batch size."""
+    calls: dict[Any, Callable[[], object]] = {}
+    for point in points:
+        model, size = make(point)
+        inputs = inputs_of(model, size)
+        for way in ways:
+            tta = adaptation(way, model)
+            calls[way, point] = lambda tta=tta, inputs=inputs: tta(inputs)
+    best = dict.fromkeys(calls, float("inf"))
+    for round_ in range(rounds + 1):
+        for name, call in calls.items():
+            took = processor_seconds(call)
+            best[name] = min(best[name], took) if round_ else best[name]  # the first warms up
+    return points, {way: [best[way, point] for point in points] for way in ways}
+
+
+def stream_curves(ways: Sequence[str], chunks: int, streams: int) -> tuple[Curve, Curve]:
+    """Return the seconds of a stream so far, and the MiB held then, after each chunk of it.
+
+    The ways take turns chunk by chunk; of several streams the quickest time of a chunk counts.
+    """
+    model = Toy(depth=1)
+    batches = [inputs_of(model, 32, seed) for seed in range(16)]
+    best = {way: [float("inf")] * chunks for way in ways}
+    handles = {way: adaptation(way, model) for way in ways}
+    for _ in range(1 + streams):  # the first one warms up
+        memory = []
+        for tta in handles.values():
+            tta.reset()
+        for chunk in range(chunks):
+            for way, tta in handles.items():
+                took = processor_seconds(
+                    lambda tta=tta: [tta(batches[n % len(batches)]) for n in range(CHUNK)]
+                )
+                best[way][chunk] = min(best[way][chunk], took)
+            memory.append(held("VmRSS"))
+    lengths = [CHUNK * (chunk + 1) for chunk in range(chunks)]
+    seconds = {way: list(accumulate(best[way])) for way in ways}
+    return (lengths, seconds), (lengths, {"all three": memory})
+
+
+def held(field: str) -> float:
+    """Return the MiB that this process holds (VmRSS), or held at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
+def step_memory(way: str, size: int) -> float:
+    with suppress(OSError, AttributeError):  # return what is freed: a peak is what was needed
+        library = ctypes.CDLL("libc.so.6")
+        for name, value in ((-3, 1 << 16), (-1, 0)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+            library.mallopt(name, value)
+    model = find_model("sounding_shapes_0")
+    inputs, tta = inputs_of(model, size), adaptation(way, model)
+    tta({name: value[:2] for name, value in inputs.items()})
+    before = held("VmRSS")
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # begins the peak anew
+    for _ in range(2):
+        tta(inputs)
+    return held("VmHWM") - before
+
+
+def in_fork(function: Callable[..., float], *given: Any) -> float:
+    """Run a function in a process that begins as this one and ends with it."""
+    context = torch.multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: there.send(function(*given)), daemon=True)
+    process.start()
+    found: float = here.recv()
+    process.join()
     return found
 
 
-def named(count: int) -> tuple[str, ...]:
-    return tuple(f"sensor_{number}" for number in range(count))
+def small_plan(samples: int, count: int) -> Plan:
+    """Return a plan of DASP at so many learning rates, so that one costs as much as another."""
+    rates = [1e-4 * (number + 1) for number in range(count)]
+    plan = load_plan("quick")
+    return replace(
+        plan,
+        methods={f"dasp {rate:g}": MethodRow("dasp", {"lr": rate}) for rate in rates},
+        models=("sounding_shapes_0",),
+        protocols=("interleaved",),
+        corruptions=("fog", "contrast", "rain", "traffic"),
+        data=replace(plan.data, samples=samples),
+    )
 
 
-def show(figures: Mapping[str, Any]) -> None:
-    table = Table(title="Growth: lines fitted to costs", title_justify="left")
-    for head in ("curve", "series", "first", "last", "from the line", "exponent"):
-        table.add_column(head, justify="left" if head in ("curve", "series") else "right")
-    for name, found in figures.items():
-        for series, fit in found["fits"].items():
-            values = found["series"][series]
-            ends = (f"{values[0]:.4g}", f"{values[-1]:.4g}")
-            table.add_row(name, series, *ends, f"{fit['deviation']:.1%}", f"{fit['exponent']:.2f}")
-    Console().print(table)
+def method_curves(samples: int) -> Curve:
+    """Return the seconds of plans with the store, its filling counted, and without it."""
+
+    def seconds(plan: Plan, store: Store | None) -> float:
+        features = Features(plan.data.open(), find_model(plan.models[0]), store)
+        jobs = plan.jobs()
+        return processor_seconds(lambda: [run_job(job, features) for _, job in jobs])
+
+    stored, anew = ([float("inf")] * len(METHODS) for _ in range(2))
+    for _ in range(2):  # the quickest counts
+        for place, count in enumerate(METHODS):
+            plan = small_plan(samples, count)
+            with tempfile.TemporaryDirectory() as folder:
+                stored[place] = min(stored[place], seconds(plan, Store(folder)))
+            anew[place] = min(anew[place], seconds(plan, None))
+    return METHODS, {"with the store": stored, "without": anew}
+
+
+def worker_curve(samples: int) -> Curve:
+    """Return the processor seconds of eight equal runs by number of processes: flat is right."""
+    plan, found = small_plan(samples, max(WORKERS)), []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Workspace(Path(folder) / "first", Path(folder) / "store")
+        run_plan(plan, place, show=False)
+        for workers in WORKERS:
+            place = replace(place, results=Path(folder) / str(workers), workers=workers)
+            before = spent()
+            run_plan(plan, place, show=False)
+            found.append(spent() - before)
+    return WORKERS, {"eight runs": found}
+
+
+def spent() -> float:
+    """Return the processor seconds of this process and of those it started, so far."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def measure(options) -> Mapping[str, dict[str, Any]]:
+    ways, rounds = ("source", "dasp", "robust"), options.rounds
+    a_batch, a_step = "samples a batch", "seconds a step"
+    # Memory first, as a process that has held more would not need to ask for it again.
+    sizes = LARGE_BATCHES
+    peaks = {way: [in_fork(step_memory, way, size) for size in sizes] for way in ways[:2]}
+    seconds, memory = stream_curves(ways, options.chunks, options.streams)
+    built_in = find_model("sounding_shapes_0")
+    batch = step_curves(BATCHES, lambda size: (built_in, size), ways, rounds)
+    width = step_curves(WIDTHS, lambda d: (Toy(embed_dim=d, depth=1), 32), ways, rounds)
+
+    def sensors(count: int) -> tuple[Toy, int]:
+        return Toy(modalities=tuple(f"sensor_{n}" for n in range(count)), depth=1), 32
+
+    modalities = step_curves(MODALITIES, sensors, ("source", "dasp, all steady"), rounds)
+    methods, workers = method_curves(options.samples), worker_curve(options.samples)
+    return {
+        "batch_memory": curve(a_batch, "MiB a step takes", (sizes, peaks)),
+        "stream": curve("batches of the stream", "seconds so far", seconds),
+        "stream_memory": curve("batches of the stream", "MiB held", memory),
+        "batch": curve(a_batch, a_step, batch),
+        "width": curve("embedding width D", a_step, width, power=2),
+        "modalities": curve("modalities", a_step, modalities),
+        "methods": curve("methods compared", "seconds of the whole plan", methods),
+        "workers": curve("processes", "processor seconds of all", workers),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--chunks", type=int, default=CHUNKS, help=f"of {CHUNK} batches")
-    parser.add_argument("--streams", type=int, default=2, help="of which the quickest counts")
-    parser.add_argument("--samples", type=int, default=64, help="of each domain of a plan")
-    parser.add_argument("--json", help="also write the figures to this file")
-    options = parser.parse_args()
+    options = parse(__doc__, rounds=7, chunks=8, streams=2, samples=64)
     torch.set_num_threads(1)
-    figures = measure(options)
-    show(figures)
-    write_figures(options.json, "How costs grow", options_of(options), figures)
+    finish(options, "How costs grow", measure(options))
 
 
 if __name__ == "__main__":

@@ -1,131 +1,184 @@
-"""All benchmarks with one command: figures as JSON, then one table of ratios and their goals.
+"""Run all benchmarks: figures as JSON, then one table of ratios and their goals.
 
     make benchmarks                                   # or: python benchmarks/run.py
     python benchmarks/run.py growth samples           # only these
-    python benchmarks/run.py --quick                  # a look, written to out/benchmarks
+    python benchmarks/run.py --quick                  # small sizes, written to out/benchmarks
 
-What is there of the same code and settings is not measured again (`--again` does), so a run that
-was stopped goes on. A goal that is missed is said, and is no error; a benchmark that fails is.
-At the end the figures and pictures of the pages in docs/ are made anew from the files (`page.py`).
+What exists of the same code and settings is not measured again (`--again` does), so an interrupted
+run continues. A goal that is missed is reported and is not an error; a benchmark that fails is.
+At the end the figures and pictures of the pages in docs/ are made anew (`tools/fill_pages.py`).
 """
 
 import argparse
+import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from measuring import HERE
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from suite import RESULTS, SUITE, Benchmark, judged
+from measuring import RESULTS, ROOT, code_digest, command, find, shown, table
 
-from page import fill_pages
+OUT = ROOT / "out" / "benchmarks"
 
-OUT = HERE.parent / "out" / "benchmarks"
-POLL = 0.5  # seconds
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One file of results: a script and its flags; `quick` are those of a small size."""
+
+    name: str
+    minutes: float
+    """On two idle cores."""
+    flags: str = ""
+    quick: str = ""
+    script: str = ""
+    derived: bool = False
+    """Computed from other files, which may have changed: always run."""
+
+    @property
+    def path(self) -> Path:
+        """Return the script."""
+        return ROOT / (self.script or f"benchmarks/{self.name}.py")
+
+    def words(self, quick: bool) -> list[str]:
+        """Return the script and its flags."""
+        return [str(self.path), *(self.quick if quick else self.flags).split()]
+
+    def is_done(self, result: Path, quick: bool) -> bool:
+        """Tell whether a file has figures of this very code and these settings."""
+        try:
+            content = json.loads(result.read_text())
+        except (OSError, ValueError):
+            return False
+        expected = (command(self.words(quick)), code_digest(self.path))
+        return not self.derived and (content.get("command"), content.get("code")) == expected
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure and its bound. A star in `figure` stands for every name; then the worst counts."""
+
+    result: str
+    figure: str
+    text: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def measured(self, figures: Any) -> float | None:
+        """Return the figure that counts, or None if the file has none."""
+        found = [float(value) for value in find(figures, self.figure.split("/"))]
+        worst = max if self.at_most is not None else min
+        return worst(found) if found else None
+
+    def met(self, value: float) -> bool:
+        """Tell whether a figure keeps within the bound."""
+        return (self.at_most is None or value <= self.at_most) and (
+            self.at_least is None or value >= self.at_least
+        )
+
+    @property
+    def bound(self) -> str:
+        """Return the bound in words."""
+        return f"≤ {self.at_most:g}" if self.at_most is not None else f"≥ {self.at_least:g}"
+
+
+PROFILE, PRECISION = "--profile video --batch", "studies/precision/precision.py"
+FULL = "studies/full_evaluation"
+SUITE = (
+    Benchmark("samples", 0.8, quick="--calls 5"),
+    Benchmark("corruptions", 2, quick="--seconds 0.1"),
+    Benchmark("operation", 1, quick="--rounds 10"),
+    Benchmark("step", 40, quick="--batch 4 --rounds 1"),
+    Benchmark("profile", 1, f"{PROFILE} 16", f"{PROFILE} 4", "benchmarks/step.py"),
+    Benchmark("grid", 15, "--vit 3", "--samples 16"),
+    Benchmark("store", 4, quick="--rows 64 --rounds 1"),
+    Benchmark("loading", 8, quick="--rounds 1"),
+    Benchmark("tokens", 6, "tokens", "tokens --samples 64", PRECISION),
+    Benchmark("encoders", 10, quick="--batches 4 --rounds 1"),
+    Benchmark("encoder_effect", 6, "encoders", "encoders --samples 64", PRECISION),
+    Benchmark("ranks", 2, quick="--rounds 1"),
+    Benchmark("growth", 4, quick="--rounds 2 --streams 1 --samples 32"),
+    Benchmark("arithmetic", 0.5, script=f"{FULL}/arithmetic.py"),
+    Benchmark("scaling", 0.2, script=f"{FULL}/scaling.py", derived=True),
+)
+STEP = "a step of DASP next to a plain forward, ViT-B, batch"
+ANEW = "clock/times_as_long/corrupt and encode in every run"
+REAL_TIME = "slowest sound corruption, times faster than real time"
+SPEED, OTHERS = "times_the_plain_speed", "the other frame corruptions, times the plain speed"
+GOALS = (
+    *(
+        Goal("step", f"batch {size}/{figure}", f"{STEP} {size}: {text}", bound)
+        for size in (16, 64)
+        for figure, text, bound in (
+            ("stream/ratio", "the paper's stream", 1.25),
+            ("*/ratio", "the dearest case", 1.25),
+            ("*/memory", "memory, dearest case", 1.3),
+        )
+    ),
+    Goal("grid", ANEW, "the comparison without the store, built-in model", at_least=5),
+    Goal("grid", "vit/store/ratio", "encoding in every run, ViT-B, reckoned", at_least=5),
+    Goal("store", "read, cold/store/ratio", "reading the store next to a plain file", 1.25),
+    Goal("store", "write/store/ratio", "writing the store next to a plain file", 1.25),
+    Goal("growth", "stream/fits/*/deviation", "stream length: from a straight line", 0.1),
+    Goal("growth", "stream_memory/fits/*/exponent", "memory along a stream: exponent", 0.01),
+    Goal("growth", "batch/fits/*/deviation", "batch size: from a straight line", 0.1),
+    Goal("growth", "batch_memory/fits/*/deviation", "memory of a batch: from a straight line", 0.1),
+    Goal("growth", "width/fits/*/deviation", "width: from a line in its square", 0.1),
+    Goal("growth", "modalities/fits/*/deviation", "modalities: from a straight line", 0.1),
+    Goal("growth", "methods/fits/*/deviation", "methods compared: from a straight line", 0.1),
+    Goal("samples", "sounds/*/slowest_times_real_time", REAL_TIME, at_least=200),
+    Goal("corruptions", f"{SPEED}/glass_blur", "glass blur, times the plain speed", at_least=30),
+    Goal("corruptions", f"{SPEED}/others", OTHERS, at_least=3),
+)
+
+
+def goal_table(folder: Path) -> str:
+    """Return every goal with what was measured."""
+    rows = []
+    for goal in GOALS:
+        path = folder / f"{goal.result}.json"
+        content = json.loads(path.read_text()) if path.exists() else {}
+        value = goal.measured(content.get("figures"))
+        verdict = "–" if value is None else "met" if goal.met(value) else "**missed**"
+        rows.append((goal.text, goal.bound, "–" if value is None else shown(value), verdict))
+    return table(("", "goal", "measured", ""), rows)
+
+
+def run_one(one: Benchmark, folder: Path, quick: bool) -> bool:
+    """Run a benchmark in a process of its own, and tell whether it succeeded."""
+    words = [sys.executable, *one.words(quick), "--json", f"{folder / one.name}.json"]
+    return subprocess.run(words, check=False).returncode == 0
 
 
 def main() -> int:
-    options = parse()
-    console = Console()
-    folder = OUT / "quick" if options.quick else RESULTS
-    chosen = [one for one in SUITE if not options.names or one.name in options.names]
-    todo = [
-        one
-        for one in chosen
-        if options.again or not one.is_done(folder / f"{one.name}.json", options.quick)
-    ]
-    for one in chosen:
-        kept = "" if one in todo else "   kept: same code, same settings"
-        console.print(f"{one.name:14}{minutes(one, options.quick):5.1f} minutes{kept}")
-    failed = run_all(todo, folder, options.quick, console)
-    show_goals(folder, console)
-    if not options.quick:
-        fill_pages()
-    if failed:
-        console.print(f"failed: {', '.join(failed)}; what they said is in {OUT}.")
-    return 1 if failed else 0
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [one.name for one in SUITE]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
     parser.add_argument("--quick", action="store_true", help="small sizes, to out/benchmarks")
     parser.add_argument("--again", action="store_true", help="measure what is done, too")
     options = parser.parse_args()
-    for name in options.names:
-        if name not in names:
-            parser.error(f"no benchmark '{name}': there are {', '.join(names)}.")
-    return options
-
-
-def minutes(one: Benchmark, quick: bool) -> float:
-    return one.quick_minutes if quick else one.minutes
-
-
-def run_all(todo: list[Benchmark], folder: Path, quick: bool, console: Console) -> list[str]:
-    """Run one after another, nothing beside it; return the names of those that failed."""
-    failed = []
+    for name in set(options.names) - set(names):
+        parser.error(f"no benchmark '{name}': choose from {', '.join(names)}.")
+    folder, failed = OUT if options.quick else RESULTS, []
     folder.mkdir(parents=True, exist_ok=True)
-    OUT.mkdir(parents=True, exist_ok=True)
-    total = sum(minutes(one, quick) for one in todo)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    whole = TextColumn(f"of about {max(total, 1):.0f} minutes")
-    with Progress(*columns, whole, console=console, disable=not todo) as bars:
-        bar = bars.add_task("", total=total)
-        for number, one in enumerate(todo, 1):
-            bars.update(bar, description=f"{number} of {len(todo)}: {one.name}")
-            before, length = bars.tasks[0].completed, minutes(one, quick)
-
-            def tell(spent: float, before: float = before, length: float = length) -> None:
-                bars.update(bar, completed=before + min(spent / 60, length))
-
-            if not run_one(one, folder, quick, tell):
-                failed.append(one.name)
-            bars.update(bar, completed=before + length)
-            console.print((OUT / f"{one.name}.txt").read_text(), highlight=False, markup=False)
-    return failed
-
-
-def run_one(one: Benchmark, folder: Path, quick: bool, tell: Callable[[float], None]) -> bool:
-    """Run a benchmark in a process of its own, what it says kept; tell whether it ended well.
-
-    `tell` is given the seconds since its start, again and again. If we are ended, so is it.
-    """
-    words = [*(one.quick if quick else one.words), "--json", f"{folder / one.name}.json"]
-    with (OUT / f"{one.name}.txt").open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(one.path), *words], stdout=output, stderr=subprocess.STDOUT
-        )
-        begun = time.monotonic()
-        try:
-            while process.poll() is None:
-                time.sleep(POLL)
-                tell(time.monotonic() - begun)
-        finally:
-            process.terminate()
-            process.wait()
-    return process.returncode == 0
-
-
-def show_goals(folder: Path, console: Console) -> None:
-    table = Table(title="Ratios and their goals", title_justify="left")
-    for head in ("benchmark", "figure", "goal", "measured", ""):
-        table.add_column(head, justify="right" if head in ("goal", "measured") else "left")
-    missed = 0
-    for goal, value in judged(folder):
-        if value is None:
-            table.add_row(goal.result, goal.text, goal.bound, "–", "not measured yet")
-        else:
-            missed += not goal.met(value)
-            verdict = "met" if goal.met(value) else "[bold red]missed[/]"
-            table.add_row(goal.result, goal.text, goal.bound, f"{value:.3g}", verdict)
-    console.print(table)
-    console.print(f"{missed} goals missed." if missed else "No goal is missed.")
+    for number, one in enumerate(SUITE, 1):
+        if options.names and one.name not in options.names:
+            continue
+        if not options.again and one.is_done(folder / f"{one.name}.json", options.quick):
+            print(f"{one.name}: kept, same code and same settings")
+            continue
+        minutes = "" if options.quick else f", about {one.minutes:g} minutes"
+        print(f"{number} of {len(SUITE)}: {one.name}{minutes}", flush=True)
+        if not run_one(one, folder, options.quick):
+            failed.append(one.name)
+    print(goal_table(folder))
+    if not options.quick:
+        subprocess.run([sys.executable, str(ROOT / "tools" / "fill_pages.py")], check=True)
+    if failed:
+        print(f"failed: {', '.join(failed)}.")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -12,17 +12,9 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from dasp import cli
+from dasp.cli.main import COMMANDS, main
 
 WIDTH = "92"
-
-
-def commands() -> list[str]:
-    """Return every command as it is typed, without `dasp`."""
-    names: list[str] = []
-    for name in cli._commands():
-        names += [f"data {word}" for word in cli._data_commands()] if name == "data" else [name]
-    return names
 
 
 def help_of(command: str) -> str:
@@ -33,16 +25,16 @@ def help_of(command: str) -> str:
         contextlib.redirect_stdout(said),
         contextlib.suppress(SystemExit),
     ):
-        cli.main([*command.split(), "--help"])
+        main([*command.split(), "--help"])
     return re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue()).rstrip()
 
 
 class CommandHelp(SphinxDirective):
-    """Write one section a command."""
+    """Write one section per command."""
 
     def run(self) -> list[nodes.Node]:
         """Return the sections."""
-        return [self._section(command) for command in commands()]
+        return [self._section(command) for command in COMMANDS]
 
     def _section(self, command: str) -> nodes.section:
         text = help_of(command)

@@ -6,14 +6,15 @@ python docs/pictures.py    # writes docs/pictures/*.svg, half a minute
 from pathlib import Path
 
 import torch
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Polygons
 from torch import Tensor
 
 import dasp
 from dasp.core.files import atomic_path
 from dasp.data.shapes import SoundingShapes
-from dasp.methods.redundancy import released_redundancy
-from dasp.report.style import standalone
-from dasp.report.svg import Plot, Style
+from dasp.methods.dasp import released_redundancy
+from dasp.report.figures import INK, Chart, Look, new_axes
 from dasp.streams import Domain, DomainDamage
 
 FOLDER = Path(__file__).with_name("pictures")
@@ -25,8 +26,7 @@ STRETCHES = (
     ("traffic over the sound", Domain("audio", "traffic", 5)),
     ("clean", None),
 )
-LOOKS = {"audio": Style(8, 2.0), "video": Style(4, 2.0)}
-LIMIT = Style(12, 1.4, marked=False)
+LOOKS = {"audio": Look(1), "video": Look(2)}
 
 
 @torch.no_grad()
@@ -41,53 +41,44 @@ def embeddings(domain: Domain | None, start: int) -> dict[str, Tensor]:
     return {name: model.fuse({name: value}).embedding for name, value in tokens.items()}
 
 
-def stream_picture(scores: list[dict[str, float]]) -> str:
-    """Draw the redundancy of both modalities batch by batch; `scores` holds one dict a batch."""
-    highest = max(max(found.values()) for found in scores)
-    plot = Plot(x=(0.5, len(scores) + 0.5), y=(0.0, 1.1 * highest), width=860, height=320, top=34)
-    plot.y_axis("redundancy")
+def stream_picture(scores: list[dict[str, float]]) -> Chart:
+    """Draw the redundancy of both modalities batch by batch; `scores` holds one dict per batch."""
+    figure, (axes,) = new_axes(8.6, 3.2)
     for place, (name, domain) in enumerate(STRETCHES):
         ends = (0.5 + place * BATCHES, 0.5 + (place + 1) * BATCHES)
         if domain:
-            css = f"fill:{LOOKS[domain.modality].colour};opacity:.12"
-            plot.box(ends, plot.y, css, name)
-        plot.text(plot.at(sum(ends) / 2, 0)[0], 24, name, strong=domain is not None)
-    plot.x_axis("batch of 64 samples", about=len(scores))
-    batches = list(range(1, len(scores) + 1))
+            axes.axvspan(*ends, color=LOOKS[domain.modality].colour, alpha=0.12, linewidth=0)
+        weight = "bold" if domain else "normal"
+        transform = axes.get_xaxis_transform()
+        axes.text(sum(ends) / 2, 1.03, name, ha="center", weight=weight, transform=transform)
+    batches = range(1, len(scores) + 1)
     for name, look in LOOKS.items():
-        plot.line(batches, [found[name] for found in scores], look, name, every=1)
+        values = [found[name] for found in scores]
+        axes.plot(batches, values, label=name, **look.line, **look.marker)
     limits = [min(found.values()) + DELTA for found in scores]
-    plot.line(batches, limits, LIMIT, "threshold")
-    legend = [*LOOKS.items(), (f"the lower of the two + δ ({DELTA})", LIMIT)]
-    return standalone(plot.svg("Redundancy of audio and video along a stream.", legend))
+    label = f"the lower of the two + δ ({DELTA})"
+    axes.plot(batches, limits, ":", color=INK[0], label=label)
+    axes.set(xlabel="batch of 64 samples", ylabel="redundancy", xticks=list(batches))
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(0.5, len(scores) + 0.5)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    return Chart("stream", "Redundancy of audio and video along a stream.", figure)
 
 
-def matrix_picture(panels: dict[str, Tensor]) -> str:
+def matrix_picture(panels: dict[str, Tensor]) -> Chart:
     """Draw, for each embedding (B, D), how alike its dimensions are: stronger is more alike."""
-    side, gap = 250, 32
-    width = gap + len(panels) * (side + gap)
-    plot = Plot((0, 1), (0, 1), width=width, height=side + 48)
-    for place, (title, value) in enumerate(panels.items()):
-        left = gap + place * (side + gap)
-        plot.text(left + side / 2, 22, title, strong=True)
-        plot.parts.append(_cells(value, left, 34, side / SHOWN))
-        edge = f"M{left} 34h{side}v{side}h-{side}z"
-        plot.parts.append(f'<path class="axis" fill="none" d="{edge}"/>')
-    return standalone(plot.svg("How alike the dimensions of an embedding are, pair by pair."))
-
-
-def _cells(embedding: Tensor, left: float, top: float, size: float) -> str:
-    """Return squares for the cosines of the first `SHOWN` dimensions, in ten shades."""
-    unit = torch.nn.functional.normalize(embedding[:, :SHOWN], dim=0)
-    shades = (unit.T @ unit).abs().mul(10).round().int()
-    parts = []
-    for shade in range(1, 11):
-        squares = "".join(
-            f"M{left + x * size:.1f} {top + y * size:.1f}h{size:.1f}v{size:.1f}h-{size:.1f}z"
-            for y, x in (shades == shade).nonzero().tolist()
-        )
-        parts.append(f'<path fill="currentColor" opacity="{shade / 10:.1f}" d="{squares}"/>')
-    return "".join(parts)
+    figure, axes = new_axes(8.4, 2.9, 1, len(panels))
+    for panel, (title, value) in zip(axes, panels.items(), strict=True):
+        unit = torch.nn.functional.normalize(value[:, :SHOWN], dim=0)
+        shades = (unit.T @ unit).abs().mul(10).round().int()
+        for shade in range(1, 11):  # squares of one colour, so that they follow light and dark
+            corners = (shades == shade).nonzero().flip(1)[:, None]  # (cells, 1, 2): x, y
+            squares = corners + torch.tensor([(0, 0), (1, 0), (1, 1), (0, 1)])
+            path = Polygons.make_compound_path_from_polys(squares.numpy())
+            panel.add_patch(PathPatch(path, facecolor=INK[0], alpha=shade / 10, linewidth=0))
+        panel.set_title(title, fontsize=9, weight="bold")
+        panel.set(xlim=(0, SHOWN), ylim=(SHOWN, 0), xticks=[], yticks=[], aspect="equal")
+    return Chart("alike", "How alike the dimensions of an embedding are, pair by pair.", figure)
 
 
 def main() -> None:
@@ -106,12 +97,9 @@ def main() -> None:
         "sound under traffic": found[3][0]["audio"],
         "frames meanwhile": found[3][0]["video"],
     }
-    for name, drawing in {
-        "stream": stream_picture(numbers),
-        "alike": matrix_picture(panels),
-    }.items():
-        with atomic_path(FOLDER / f"{name}.svg") as part:
-            part.write_text(drawing)
+    for chart in (stream_picture(numbers), matrix_picture(panels)):
+        with atomic_path(FOLDER / f"{chart.name}.svg") as part:
+            part.write_text(chart.svg_file)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A method and a model of your own in the bench, without touching the package.
 
-    dasp bench --method examples/own_method.py:LastBlockTent --methods source dasp \
-        --model examples/own_method.py:build --samples 128
+    dasp bench --add examples/own_method.py:LastBlockTent --methods source dasp \
+        --models examples/own_method.py:build --samples 128
 
 `build` returns any model of the contract; here it is one that comes with the package.
 """
@@ -14,7 +14,7 @@ from torch import nn
 import dasp
 from dasp.core.types import Step
 from dasp.methods.losses import entropy, entropy_of_mean
-from dasp.models.pretrained import pretrained_path
+from dasp.models.weights import pretrained_path
 
 
 class LastBlockTent(dasp.Method):
@@ -23,6 +23,8 @@ class LastBlockTent(dasp.Method):
     Paper: an example, after Wang et al., "Tent: Fully Test-Time Adaptation by Entropy
     Minimization", ICLR 2021.
     """
+
+    version = 1
 
     def __init__(self, model: nn.Module, *, diversity: float = 1.0, seed: int = 0) -> None:
         super().__init__(model, seed=seed)

@@ -1,7 +1,7 @@
 """Record the figures of this project, and check later that none has changed.
 
     python tools/freeze.py record    # writes tools/frozen.json.gz
-    python tools/freeze.py check     # compares the present code with it; exit code 1 if a figure moved
+    python tools/freeze.py check     # compares the code with it; exit code 1 if a figure moved
 
 Frozen are: every number in the tables that `dasp report` makes of the committed results; the
 results, sample by sample, of a small plan with every method and every kind of protocol; the
@@ -15,8 +15,11 @@ import math
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from dasp.bench.results import read_folder
 
 ROOT = Path(__file__).parents[1]
 FROZEN = ROOT / "tools" / "frozen.json.gz"
@@ -32,8 +35,8 @@ samples = 72
 PROTOCOLS = """
 models = ["sounding_shapes_depth_0"]
 methods = ["source", "read", "dasp"]
-protocols = ["per_domain/video", "continual/audio", "clean", "pairs", "mixed", "dirichlet", "sorted",
-  "stretches", "gradual", "missing/audio", "constant/video", "interleaved/depth"]
+protocols = ["per_domain/video", "continual/audio", "clean", "pairs", "mixed", "dirichlet",
+  "sorted", "stretches", "gradual", "missing/audio", "constant/video", "interleaved/depth"]
 batch_sizes = [16]
 [data]
 samples = 36
@@ -48,8 +51,8 @@ samples = 36
 source = {}
 "source rebalance" = { method = "source", rebalance = 0.8 }
 "dasp paper" = { method = "dasp", variant = "paper" }
-"dasp robust" = { method = "dasp", variant = "robust" }
-"dasp robust fitted" = { method = "dasp", variant = "robust", fit = 72 }
+"dasp robust" = { method = "robust" }
+"dasp robust fitted" = { method = "robust", fit = 72 }
 """
 RELATIVE = 1e-5  # tables hold six digits
 
@@ -60,7 +63,21 @@ def tables(folder: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as out:
         _dasp("report", str(folder), "--out", out)
         for path in sorted(Path(out).rglob("*.csv")):
-            found |= _cells(path, str(path.relative_to(Path(out) / "tables")))
+            name = path.relative_to(Path(out) / "tables").as_posix()
+            found |= _cells(path, name.removeprefix(f"{folder.name}-"))
+    return found
+
+
+def study_tables() -> dict[str, dict[str, float]]:
+    """Return the numbers of the study of indicators, by the folder of its former tables."""
+    found: dict[str, dict[str, float]] = {}
+    study = ROOT / "studies" / "indicators" / "study.py"
+    with tempfile.TemporaryDirectory() as out:
+        subprocess.run([sys.executable, study, "--out", out], check=True, capture_output=True)
+        for path in sorted(Path(out).rglob("*.csv")):
+            flags = path.parent.name == "flags"
+            name = f"{'indicators' if flags else path.parent.name}/{path.name}"
+            found.setdefault("robust" if flags else "paper", {}).update(_cells(path, name))
     return found
 
 
@@ -92,18 +109,20 @@ def small_plans() -> dict[str, Any]:
             plan, results = Path(folder) / f"{name}.toml", Path(folder) / name
             plan.write_text(text)
             _dasp("bench", str(plan), "--results", str(results), "--store", f"{folder}/store")
-            for path in sorted(results.rglob("*.json")):
-                content = json.loads(path.read_text())
-                if "result" in content:
-                    run = content.get("cell") or content["run"]
-                    label = content.get("label") or run["label"]
-                    found[f"{name} | {run['protocol']} | {label}"] = content["result"]
+            folder_of_results = read_folder(results)
+            (record,) = folder_of_results.plans
+            for label, key in record.rows:
+                result = folder_of_results.results[key]
+                counts = json.loads(json.dumps(asdict(result.counts)))
+                if not counts["rollbacks"]:
+                    del counts["rollbacks"]
+                found[f"{name} | {result.run.protocol} | {label}"] = counts
     return found
 
 
 def _dasp(*words: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "dasp.cli", *words], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "dasp", *words], cwd=ROOT, capture_output=True, text=True
     )
     if done.returncode:
         sys.exit(f"dasp {' '.join(words)} failed:\n{done.stdout}{done.stderr}")
@@ -111,8 +130,9 @@ def _dasp(*words: str) -> None:
 
 def record() -> dict[str, Any]:
     """Return all figures of the present code."""
+    study = study_tables()
     return {
-        "tables": {name: tables(ROOT / "results" / name) for name in FOLDERS},
+        "tables": {n: tables(ROOT / "results" / n) | study.get(n, {}) for n in FOLDERS},
         "small_plans": small_plans(),
     }
 

@@ -1,17 +1,22 @@
 """Multi-modal test-time adaptation: diagnose the shifted sensor, adapt it, keep the rest steady."""
 
 from importlib import import_module
-from types import ModuleType
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from dasp import models
-from dasp.bench.checks import check_method
-from dasp.core.contract import check_model
-from dasp.core.errors import DaspError
-from dasp.core.types import Attention, Diagnosis, Fused, Outcome, Prediction, Step
 from dasp.core.version import __version__
-from dasp.methods import METHODS, Adaptation, Method, adapt
-from dasp.models import load_model
-from dasp.service import events
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dasp import models
+    from dasp.bench.checks import check_method
+    from dasp.core.contract import check_model
+    from dasp.core.errors import DaspError
+    from dasp.core.types import Attention, Diagnosis, Fused, Outcome, Prediction, Step
+    from dasp.methods import METHODS, Adaptation, Method, adapt
+    from dasp.models import load_model
+    from dasp.service import events
 
 __all__ = [
     "METHODS",
@@ -32,11 +37,37 @@ __all__ = [
     "load_model",
     "models",
     "page",
+    "results",
 ]
 
+_MODULES = {"models": "dasp.models", "page": "dasp.page", "events": "dasp.service.events"}
+_PLACES = {
+    "dasp.bench.checks": ("check_method",),
+    "dasp.core.contract": ("check_model",),
+    "dasp.core.errors": ("DaspError",),
+    "dasp.core.types": ("Attention", "Diagnosis", "Fused", "Outcome", "Prediction", "Step"),
+    "dasp.methods": ("METHODS", "Adaptation", "Method", "adapt"),
+    "dasp.models": ("load_model",),
+}
 
-def __getattr__(name: str) -> ModuleType:
-    """Import `dasp.page` when it is first asked for: it stands above all other rooms."""
-    if name == "page":
-        return import_module("dasp.page")
+
+def results(folder: str | Path) -> "pd.DataFrame":
+    """Return the results of a folder as a pandas DataFrame, see `dasp.report.frame.results`."""
+    from dasp.report import frame  # needs the extra "bench"
+
+    return frame.results(folder)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `dasp --help` needs no torch."""
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    for module, names in _PLACES.items():
+        if name in names:
+            globals()[name] = value = getattr(import_module(module), name)
+            return value
     raise AttributeError(f"module 'dasp' has no attribute '{name}'.")
+
+
+def __dir__() -> list[str]:
+    return __all__

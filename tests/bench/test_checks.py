@@ -14,6 +14,8 @@ class Good(dasp.Method):
     Paper: Somebody, "Something", Somewhere 2026.
     """
 
+    version = 1
+
     def __init__(self, model, *, weight=1.0, seed=0):
         super().__init__(model, seed=seed)
         self.weight = weight
@@ -29,9 +31,16 @@ class Good(dasp.Method):
 class Uncited(Good):
     """Trains the fusion."""
 
+    version = 1
+
+
+class Unversioned(Good):
+    __doc__ = Good.__doc__
+
 
 class Forgetful(Good):
     __doc__ = Good.__doc__
+    version = 1
 
     def __init__(self, model, *, weight=1.0, seed=0):
         super().__init__(model, seed=seed)
@@ -40,6 +49,7 @@ class Forgetful(Good):
 
 class HiddenState(Good):
     __doc__ = Good.__doc__
+    version = 1
     count = 0
 
     def step(self, batch):
@@ -50,6 +60,7 @@ class HiddenState(Good):
 
 class GlobalDraw(Good):
     __doc__ = Good.__doc__
+    version = 1
 
     def step(self, batch):
         step = super().step(batch)
@@ -58,6 +69,7 @@ class GlobalDraw(Good):
 
 class Impure(Good):
     __doc__ = Good.__doc__
+    version = 1
 
     def predict(self, batch):
         with torch.no_grad():
@@ -67,6 +79,7 @@ class Impure(Good):
 
 class TakesLabels(Good):
     __doc__ = Good.__doc__
+    version = 1
 
     def step(self, batch, labels=None):
         return super().step(batch)
@@ -77,6 +90,8 @@ class ZeroGradient(Good):
 
     Paper: Somebody, "Something", Somewhere 2026.
     """
+
+    version = 1
 
     def __init__(self, model, *, seed=0):
         super().__init__(model, seed=seed)
@@ -105,6 +120,7 @@ class Waiting(Good):
     Paper: Somebody, "Something", Somewhere 2026.
     """
 
+    version = 1
     needs_source = True
 
     def __init__(self, model, *, weight=1.0, stream_length=None, seed=0):
@@ -126,6 +142,7 @@ class Waiting(Good):
 
 class Silent(Waiting):
     __doc__ = Waiting.__doc__
+    version = 1
 
     def step(self, batch):
         return Good.step(self, batch)
@@ -136,6 +153,8 @@ class HiddenFit(Waiting):
 
     Paper: Somebody, "Something", Somewhere 2026.
     """
+
+    version = 1
 
     def step(self, batch):
         step = super().step(batch)
@@ -156,6 +175,7 @@ def test_a_good_method_passes():
     ("method", "message"),
     [
         (Uncited, "does not cite its paper"),
+        (Unversioned, "has no version of its own"),
         (Forgetful, "weight is not kept"),
         (HiddenState, "after reset"),
         (GlobalDraw, "global generator"),

@@ -1,60 +1,98 @@
+"""Methods and models by what a user writes, and what tells one version of them from another."""
+
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from dasp.bench.features import Features, Part, model_digest
-from dasp.bench.plan import Entry
-from dasp.bench.references import find_model, model_name, split_kind
-from dasp.bench.results import read_result
+from dasp.bench.features import Features, FeatureSpec
+from dasp.bench.references import (
+    absolute,
+    find_method,
+    find_model,
+    from_file,
+    model_digest,
+    model_name,
+    versions_of,
+)
 from dasp.bench.runner import run_plan
 from dasp.core.errors import ContractError, OptionError
 from dasp.models import faster
 
-SMALL = f"{Path(__file__).with_name('small.py')}:build"
+FILE = Path(__file__).with_name("small.py")
+SMALL = f"{FILE}:build"
 
 
-def test_a_kind_of_encoders_follows_any_reference():
-    assert split_kind("a/weights.pth:bfloat16") == ("a/weights.pth", "bfloat16")
-    assert split_kind("mine.py:build:int8") == ("mine.py:build", "int8")
-    assert split_kind("mine.py:build") == ("mine.py:build", None)
-    assert model_name("mine.py:build:int8") == "mine:int8"
+def test_references_are_read_and_unknown_names_have_the_nearest():
+    assert model_name("a/mine.py:build:int8") == "mine:int8"
     assert model_name("a/weights.pth") == "weights"
     fast = find_model("sounding_shapes_0:int8")
-    assert fast.faster_encoders == "int8"
-    assert not fast.training
-
-
-def test_an_unknown_kind_names_the_nearest():
+    assert (fast.faster_encoders, fast.training) == ("int8", False)
     with pytest.raises(OptionError, match="did you mean 'bfloat16'"):
         find_model("sounding_shapes_0:bfloat")
     with pytest.raises(OptionError, match=r"unknown kind of encoders in mine\.py:build:fast"):
         model_name("mine.py:build:fast")
+    with pytest.raises(OptionError, match="did you mean 'build'"):
+        find_model(f"{FILE}:biuld")
+    with pytest.raises(ContractError, match="must return a torch module"):
+        find_model(f"{FILE}:_node")
+
+
+def test_weights_are_found_from_any_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["sounding_shapes_0", "sounding_shapes_0:int8", "w.pth", "w.pth:int8"]
+    here = [*names[:2], f"{tmp_path / 'w.pth'}", f"{tmp_path / 'w.pth'}:int8"]
+    assert [absolute(name) for name in names] == here
+
+
+def test_an_edited_file_is_imported_anew_and_a_broken_one_can_be_mended(tmp_path):
+    file = tmp_path / "own.py"
+    for value in (1, 2):
+        file.write_text(f"def number():\n    return {value}\n")
+        assert from_file(f"{file}:number")() == value
+        assert from_file(f"{file}:number") is from_file(f"{file}:number")
+    file.write_text("raise RuntimeError('unfinished')")
+    with pytest.raises(RuntimeError, match="unfinished"):
+        from_file(f"{file}:number")
+    file.write_text("number = int")
+    assert from_file(f"{file}:number")() == 0
+
+
+def test_versions_are_those_of_a_method_and_all_that_it_is_built_on(tmp_path):
+    file = tmp_path / "own.py"
+    text = "from dasp.methods import Dasp\nclass Mine(Dasp):\n    version = 3\n"
+    file.write_text(text)
+    reference = f"{file}:Mine"
+    (mine, *parents), loop = versions_of(reference).values()
+    assert mine.startswith("Mine 3 ")
+    assert parents == versions_of("dasp")["method"]
+    assert loop == versions_of("tent")["loop"]
+    find_method("dasp").version, before = 7, find_method("dasp").version
+    try:
+        assert versions_of(reference)["method"][1] == "Dasp 7"
+    finally:
+        find_method("dasp").version = before
+    file.write_text(text + "# edited\n")
+    assert versions_of(reference)["method"][0] != mine
 
 
 def test_tokens_of_other_encoders_have_other_keys(plan):
-    model, material = find_model(SMALL), plan.data.open()
-    parts = Part("audio", None, encoded=True), Part("audio", None, encoded=False)
+    model, dataset = find_model(SMALL), plan.data.open()
+    specs = FeatureSpec("audio", None, encoded=True), FeatureSpec("audio", None, encoded=False)
     models = [model, *(faster(model, kind) for kind in ("bfloat16", "int8")), find_model(SMALL)]
-    tokens, inputs = ([Features(material, own, None).key(part) for own in models] for part in parts)
+    tokens, inputs = ([Features(dataset, own, None).key(spec) for own in models] for spec in specs)
     assert tokens[0] == tokens[3]
     assert len({str(key) for key in tokens}) == 3
     assert len({str(key) for key in inputs}) == 1
     assert model_digest(faster(model, "int8")) == model_digest(faster(find_model(SMALL), "int8"))
+    assert model_digest(model, SMALL) == model_digest(find_model(SMALL), SMALL)
 
 
-def test_runs_with_other_encoders_stand_beside_each_other(one_run, place):
+def test_runs_with_other_encoders_stand_beside_each_other(one_run, workspace):
     both = replace(one_run, models=(SMALL, f"{SMALL}:int8"))
-    files = [read_result(path) for path in run_plan(both, place, show=False)]
-    names = [file["cell"]["model"]["name"] for file in files]
-    scores = [torch.tensor(file["result"]["batches"]["scores"]["audio"]) for file in files]
-    assert names == ["small", "small:int8"]
+    results = run_plan(both, workspace, show=False)["dasp"]
+    scores = [torch.tensor(result.counts.batches.scores["audio"]) for result in results]
+    assert [result.run.model["name"] for result in results] == ["small", "small:int8"]
     assert not torch.equal(*scores)
     torch.testing.assert_close(*scores, atol=0.02, rtol=0)
-
-
-def test_a_method_that_tunes_encoders_is_refused_before_anything_runs(plan):
-    wrong = replace(plan, models=(f"{SMALL}:int8",), methods={"tent": Entry("tent")})
-    with pytest.raises(ContractError, match="Tent tunes the encoders"):
-        wrong.cells()

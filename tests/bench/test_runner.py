@@ -1,12 +1,9 @@
-"""Runs: what is counted, what survives a kill, what two runners do, what the store changes."""
+"""Plans run to their end: whatever stops them, however many run at once, never twice."""
 
-import json
+import gzip
+import multiprocessing
 import os
-import random
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,192 +11,203 @@ import numpy as np
 import pytest
 import torch
 
-import dasp
-from dasp.bench.cell import run_cell
-from dasp.bench.features import Features, Part
-from dasp.bench.plan import with_methods
-from dasp.bench.references import find_method, find_model
-from dasp.bench.results import is_done, read_result
-from dasp.bench.runner import run_plan
-from dasp.core.errors import DataError
-from dasp.streams import Domain
+from dasp.bench.cells import run_job
+from dasp.bench.engines import open_engine
+from dasp.bench.engines.local import Local
+from dasp.bench.features import Features
+from dasp.bench.plan import MethodRow, with_methods
+from dasp.bench.references import find_model
+from dasp.bench.results import claimed, is_done, read_folder, read_plans, write_result
+from dasp.bench.runner import jobs_to_do, run_plan
+from dasp.core.errors import DataError, OptionError
 
 SMALL = Path(__file__).with_name("small.py")
 
 
-def outcomes(paths):
-    """What a run found, without what it cost."""
-    return {path.name: read_result(path)["result"] for path in paths}
+def test_a_second_run_does_nothing_and_other_settings_stand_beside(plan, workspace, monkeypatch):
+    first = run_plan(plan, workspace, "mine", "dasp bench mine", show=False)
+    packed = (workspace.results / "runs.jsonl.gz").read_bytes()
+    other = replace(plan, batch_sizes=(16,))
+    run_plan(other, workspace, "mine", "dasp bench mine --batch-sizes 16", show=False)
+    assert len(read_folder(workspace.results).results) == 12
+    monkeypatch.setattr("dasp.bench.engines.local.run_job", None)
+    assert run_plan(plan, workspace, "mine", show=False) == first
+    (record,) = read_plans(workspace.results)  # the last settings, and no run of the others
+    assert record.rows == [(label, job.run.key) for label, job in plan.jobs()]
+    assert jobs_to_do(other.jobs(), workspace.results) == []
+    assert len(packed) < (workspace.results / "runs.jsonl.gz").stat().st_size
 
 
-def test_every_cell_is_counted_globally(plan, place):
-    paths = run_plan(plan, place, show=False)
-    assert len(paths) == 6
-    for path in paths:
-        content = read_result(path)
-        result, cell = content["result"], content["cell"]
-        domains = 2
-        assert result["seen"] == 20 * domains
-        assert result["accuracy"] == pytest.approx(100 * result["right"] / result["seen"], abs=1e-3)
-        assert sum(d["right"] for d in result["domains"]) == sum(result["batches"]["right"])
-        assert [d["batches"] for d in result["domains"]] == [3, 3]
-        assert result["batches"]["seen"] == [8, 8, 4] * 2
-        assert (result["batches"]["scores"] is not None) == (cell["method"] == "dasp")
-        assert result["updates"] == (0 if cell["method"] == "source" else 6)
-        assert content["measured"]["versions"]["dasp"] == dasp.__version__
-
-
-def bits(domain, samples):
-    packed = np.frombuffer(bytes.fromhex(domain["hits"]), np.uint8)
-    return np.unpackbits(packed, count=samples)
-
-
-def test_which_samples_were_right_is_kept_in_the_order_of_the_data(plan, place):
-    source = replace(plan, methods={"source": plan.methods["source"]}, seeds=(0, 1))
-    contents = [read_result(path) for path in run_plan(source, place, show=False)]
-    for content in contents:
-        for domain in content["result"]["domains"]:
-            assert bits(domain, 20).sum() == domain["right"]
-    by_seed = {}
-    for content in contents:
-        hits = {d["name"]: d["hits"] for d in content["result"]["domains"]}
-        by_seed.setdefault(content["cell"]["seed"], {}).update(hits)
-    assert by_seed[0] == by_seed[1]  # Source judges each sample by itself, in whatever order
-
-
-def test_judging_clean_samples_changes_nothing_else(plan, place):
-    without = {p.name.rsplit("-", 1)[0]: read_result(p) for p in run_plan(plan, place, show=False)}
-    for path in run_plan(replace(plan, clean_after=12), place, show=False):
-        content, plain = read_result(path), without[path.name.rsplit("-", 1)[0]]
-        assert content["result"]["domains"] == plain["result"]["domains"]
-        clean = content["result"]["clean_after"]
-        assert plain["result"]["clean_after"] is None
-        assert clean["seen"] == 12
-        for name in ("joint", "audio", "video"):
-            assert len(clean[name]) == 1 + len(content["result"]["domains"])
-            if content["cell"]["method"] == "source":
-                assert len(set(clean[name])) == 1
-    per_domain = replace(plan, clean_after=12, protocols=("per_domain/video",))
-    assert {cell.clean_after for cell in per_domain.cells()} == {0}
-
-
-def test_source_is_what_the_model_says(plan, place):
-    path = run_plan(replace(plan, methods={"source": plan.methods["source"]}), place, show=False)[0]
-    material, model = plan.data.open(), find_model(plan.models[0])
-    features = Features(material, model, None)
-    right = 0
-    for name in ("contrast", "brightness"):
-        domain = Domain("video", name, 5)
-        inputs = {
-            m: torch.from_numpy(features.get(Part(m, domain, False))) for m in ("audio", "video")
-        }
-        with torch.no_grad():
-            right += int((model(inputs).argmax(1) == features.labels).sum())
-    assert read_result(path)["result"]["right"] == right
-
-
-def test_a_second_run_does_nothing(plan, place):
-    paths = run_plan(plan, place, show=False)
-    times = [path.stat().st_mtime_ns for path in paths]
-    assert run_plan(plan, place, show=False) == paths
-    assert [path.stat().st_mtime_ns for path in paths] == times
-
-
-def test_workers_and_the_store_do_not_change_a_bit(plan, place, tmp_path):
-    alone = outcomes(run_plan(plan, place, show=False))
-    other = replace(place, results=tmp_path / "other", store=tmp_path / "fresh", workers=2)
-    assert outcomes(run_plan(plan, other, show=False)) == alone
-    material, model = plan.data.open(), find_model(plan.models[0])
+def test_workers_and_the_store_do_not_change_a_bit(plan, workspace, elsewhere, counted):
+    plan = replace(plan, protocols=("interleaved",))
+    alone = counted(run_plan(plan, workspace, show=False))
+    assert counted(run_plan(plan, replace(elsewhere, workers=2), show=True)) == alone
     torch.set_num_threads(1)
-    for cell in plan.cells():
-        features = Features(material, model, None)  # no store: everything is made for each run
-        result, _ = run_cell(cell, find_method(cell.method), features)
-        assert json.loads(json.dumps(result)) == alone[cell.filename]
+    bare = {
+        label: [run_job(job, Features(plan.data.open(), find_model(job.model), None))]
+        for label, job in ((job.run.key, job) for _, job in plan.jobs())
+    }
+    assert counted(bare) == alone
 
 
-def test_audio_is_encoded_once_under_damaged_video(plan, place):
-    run_plan(plan, place, show=False)
-    kinds = sorted(path.name.split("-")[0] for path in place.store.glob("*.npy"))
-    assert kinds == ["inputs"] * 3 + ["tokens"] * 3  # clean audio, two domains of video
+def test_rows_that_are_the_same_run_are_run_once(one_run, workspace):
+    twice = replace(one_run, methods={"a": one_run.methods["dasp"], "b": one_run.methods["dasp"]})
+    assert len(jobs_to_do(twice.jobs(), workspace.results)) == 1
+    rows = run_plan(twice, workspace, show=False)
+    assert rows["a"] == rows["b"]
 
 
-def test_a_method_and_a_model_of_the_users_own(plan, place):
-    chosen = with_methods(plan, ["source", f"{SMALL}:Mine"])
-    paths = run_plan(chosen, place, show=False)
-    labels = {read_result(path)["cell"]["label"] for path in paths}
-    assert labels == {"source", "mine"}
-    assert all(read_result(p)["cell"]["model"]["name"] == "small" for p in paths)
-
-
-def test_a_damaged_result_is_named(plan, place):
-    path = run_plan(plan, place, show=False)[0]
-    path.write_text("{")
-    with pytest.raises(DataError, match=path.name):
-        is_done(place.results, plan.cells()[0])
-
-
-def test_order_depends_on_the_seed(one_run, place):
-    first = outcomes(run_plan(one_run, place, show=False))
-    second = outcomes(run_plan(replace(one_run, seeds=(1,)), place, show=False))
-    (one,), (other,) = first.values(), second.values()
-    assert one["batches"] != other["batches"]
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-from dasp.bench.plan import Plan, Entry
-from dasp.bench.material import DataOptions
-from dasp.bench.prepare import Place
-from dasp.bench.runner import run_plan
-plan = Plan(
-    data=DataOptions(samples=40), models=(sys.argv[2] + ":build",),
-    methods={n: Entry(n, {"lr": 1e-3}) for n in ("source", "tent", "read", "dasp")},
-    protocols=("continual/video", "interleaved"), batch_sizes=(8,),
-    corruptions=("contrast", "brightness"),
-)
-folder = Path(sys.argv[1])
-run_plan(plan, Place(folder / "results", folder / "store", workers=2), show=False)
-"""
-
-
-def start(folder):
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", SCRIPT, str(folder), str(SMALL)]
-    return subprocess.Popen(command, env=environment, start_new_session=True)
-
-
-def test_killed_five_times_it_ends_with_the_same_results(tmp_path):
-    whole = tmp_path / "whole"
-    assert start(whole).wait() == 0
-    broken, chance = tmp_path / "broken", random.Random(0)
-    for _ in range(5):
-        process = start(broken)
-        time.sleep(chance.uniform(2.5, 6.0))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert start(broken).wait() == 0
-    expected = outcomes(sorted((whole / "results").glob("*.json")))
-    assert len(expected) == 8
-    assert outcomes(sorted((broken / "results").glob("*.json"))) == expected
-    for path in (whole / "store").glob("*.npy"):
-        assert np.array_equal(np.load(path), np.load(broken / "store" / path.name))
-
-
-def test_two_runners_share_a_folder_without_double_work(tmp_path):
-    both = [start(tmp_path), start(tmp_path)]
-    assert [process.wait() for process in both] == [0, 0]
-    paths = sorted((tmp_path / "results").glob("*.json"))
-    assert len(paths) == 8
-    finished = [read_result(path)["measured"]["finished"] for path in paths]
-    again = start(tmp_path)
-    assert again.wait() == 0
-    assert [read_result(path)["measured"]["finished"] for path in paths] == finished
-
-
-def test_the_example_of_an_own_method_runs_in_the_bench(plan, place):
+def test_methods_and_models_of_the_users_own(plan, workspace):
+    rows = run_plan(with_methods(plan, ["source", f"{SMALL}:Mine"]), workspace, show=False)
+    assert set(rows) == {"source", "mine"}
+    assert {result.run.model["name"] for result in rows["mine"]} == {"small"}
     example = SMALL.parents[2] / "examples" / "own_method.py"
     chosen = with_methods(plan, [f"{example}:LastBlockTent"])
     chosen = replace(chosen, models=(f"{example}:build",), protocols=("continual/video",))
-    (path,) = run_plan(chosen, place, show=False)
-    assert read_result(path)["result"]["updates"] == 6
+    ((result,),) = run_plan(chosen, workspace, show=False).values()
+    assert result.counts.updates == 6
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_damaged_result_is_made_again(one_run, workspace, counted, packed):
+    first = run_plan(one_run, workspace, show=False)
+    (result,) = first["dasp"]
+    path = workspace.results / "runs.jsonl.gz"
+    line = gzip.decompress(path.read_bytes()).decode()
+    if packed:
+        path.write_bytes(gzip.compress(line.replace('"right":', '"wrong":').encode()))
+    else:
+        path.unlink()
+        write_result(workspace.results, result).write_text(line[:-100])
+    assert counted(run_plan(one_run, workspace, show=False)) == counted(first)
+    assert not read_folder(workspace.results).warnings
+
+
+def test_what_another_runner_has_finished_and_packed_is_not_run_again(watched, workspace, begun):
+    todo = jobs_to_do(watched.jobs(), workspace.results)
+    run_plan(watched, workspace, show=False)
+    Local().run(todo, workspace, show=False)  # a runner that began with the same list
+    assert len(begun()) == 4
+
+
+def test_a_run_of_a_runner_that_died_is_taken_over(watched, workspace, begun, folder, wait_until):
+    (folder / "hold").touch()
+    process = fork(run_plan, watched, workspace)
+    wait_until(begun)
+    runs = [job.run for _, job in watched.jobs()]
+    other = fork(run_plan, watched, workspace)
+    wait_until(lambda: len(begun()) == 2)  # the second has begun another run
+    with claimed(workspace.results, runs[0].key) as mine:
+        assert not mine
+    kill(process)
+    (folder / "go").touch()
+    other.join()
+    assert other.exitcode == 0
+    seeds = [seed for seed, *_ in begun()]
+    assert sorted(seeds) == [0, 0, 1, 2, 3]
+    assert len(read_folder(workspace.results).results) == 4
+
+
+def test_an_interruption_keeps_what_is_done(
+    watched, workspace, folder, begun, wait_until, counted, elsewhere
+):
+    (folder / "hold").touch()
+    (folder / "go-0").touch()
+    process = fork(run_plan, watched, workspace)
+    runs = [job.run for _, job in watched.jobs()]
+    wait_until(lambda: is_done(workspace.results, runs[0]) and len(begun()) == 2)
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    assert process.exitcode == 1
+    assert len(read_folder(workspace.results).results) == 1
+    (folder / "go").touch()
+    found = run_plan(watched, workspace, show=False)
+    assert [seed for seed, *_ in begun()] == [0, 1, 1, 2, 3]
+    assert counted(found) == counted(run_plan(watched, elsewhere, show=False))
+
+
+def test_a_worker_that_is_killed_is_told(watched, workspace, folder, begun, meanwhile, wait_until):
+    (folder / "hold").touch()
+
+    def kill_one():
+        wait_until(begun)
+        os.kill(begun()[0][1], signal.SIGKILL)
+
+    with meanwhile(kill_one), pytest.raises(DataError, match="a worker process was killed"):
+        run_plan(watched, replace(workspace, workers=2), show=True)
+
+
+def fork(function, *given):
+    """Start a runner in a process group of its own."""
+
+    def target():
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        function(*given, show=False)
+
+    process = multiprocessing.get_context("fork").Process(target=target)
+    process.start()
+    return process
+
+
+def kill(process):
+    os.killpg(process.pid, signal.SIGKILL)
+    process.join()
+
+
+@pytest.fixture
+def longer(plan):
+    """Eight runs, of which some tune the encoder."""
+    rows = {name: MethodRow(name, {"lr": 1e-3}) for name in ("source", "tent", "read", "dasp")}
+    return replace(plan, methods=rows)
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_results(
+    longer, workspace, elsewhere, counted, wait_until
+):
+    expected = counted(run_plan(longer, elsewhere, show=False))
+    assert len(expected) == 8
+    both = replace(workspace, workers=2)
+    runs = workspace.results / "runs"
+    moments = [
+        lambda: any(workspace.store.glob(".inputs-*.npy")),
+        lambda: any(workspace.store.glob("tokens-*.npy")),
+        lambda: any(runs.glob("*.json")),
+        lambda: len(list(runs.glob("*.json"))) >= 3,
+    ]
+    for moment in moments:
+        process = fork(run_plan, longer, both)
+        wait_until(lambda moment=moment, process=process: moment() or not process.is_alive())
+        kill(process)
+    assert counted(run_plan(longer, both, show=False)) == expected
+    for path in elsewhere.store.glob("*.npy"):
+        assert np.array_equal(np.load(path), np.load(workspace.store / path.name))
+
+
+def test_two_runners_share_a_folder_without_double_work(watched, workspace, begun):
+    many = replace(watched, seeds=tuple(range(12)))
+    runners = [fork(run_plan, many, replace(workspace, workers=workers)) for workers in (2, 0)]
+    for runner in runners:
+        runner.join()
+    assert [runner.exitcode for runner in runners] == [0, 0]
+    assert sorted(seed for seed, *_ in begun()) == list(range(12))
+    assert len(read_folder(workspace.results).results) == 12
+    assert not list((workspace.results / "runs").glob("*"))
+
+
+def test_engines_by_name(monkeypatch):
+    assert isinstance(open_engine("local", address=None), Local)
+    with pytest.raises(OptionError, match="--cpus-per-run is for clusters: give --engine ray"):
+        open_engine("local", cpus_per_run=2.0)
+    monkeypatch.setattr("dasp.bench.engines.find_spec", lambda name: None)
+    with pytest.raises(OptionError, match=r"pip install 'dasp-tta\[ray\]'"):
+        open_engine("ray")
+
+
+def test_costs_are_measured_here_whatever_the_engine(plan, workspace, monkeypatch):
+    def measure_costs(jobs, *_):
+        raise RuntimeError(f"{len(jobs)} are measured here")
+
+    monkeypatch.setattr("dasp.bench.runner.measure_costs", measure_costs)
+    with pytest.raises(RuntimeError, match="6 are measured here"):
+        run_plan(replace(plan, kind="efficiency"), workspace, engine=object(), show=False)

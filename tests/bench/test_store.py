@@ -1,5 +1,9 @@
+"""The feature store: arrays made once, whole or not at all; and rows of them put into batches."""
+
 import json
 import multiprocessing
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from dasp.bench.store import Store, digest
+from dasp.bench import store as store_module
+from dasp.bench.store import Store, gather
 from dasp.core.errors import DataError
 
 KEY = {"kind": "inputs", "name": "a"}
@@ -52,13 +57,41 @@ def test_a_failure_leaves_nothing(tmp_path):
     assert store.get(KEY, 6, chunks()).shape == (6, 3)
 
 
-def test_too_few_rows_are_refused(tmp_path):
+def test_wrong_and_damaged_arrays_are_named(tmp_path):
     with pytest.raises(DataError, match="6 of 7 rows"):
         Store(tmp_path).get(KEY, 7, chunks())
     assert not list(tmp_path.glob("*.npy"))
+    path = Path(Store(tmp_path).get(KEY, 6, chunks()).filename)
+    with pytest.raises(DataError, match=rf"{path.name} has 6 rows instead of 7"):
+        Store(tmp_path).get(KEY, 7, chunks())
+    for damaged in (path.read_bytes()[:-8], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"{path.name} is damaged .* remove the file"):
+            Store(tmp_path).get(KEY, 6, chunks())
+
+
+def write_half(folder):
+    def make(clock):
+        yield np.zeros((2, 3), np.float32)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Store(folder).get(KEY, 6, make)
+
+
+def test_a_killed_process_leaves_no_half_array_and_its_rest_is_removed(tmp_path):
+    process = multiprocessing.get_context("fork").Process(target=write_half, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not Store(tmp_path).has(KEY)
+    assert len(list(tmp_path.glob(".*.part.npy"))) == 1
+    assert (Store(tmp_path).get(KEY, 6, chunks()) == 1.0).all()
+    assert not list(tmp_path.glob(".*.part.npy"))
 
 
 def test_the_oldest_go_when_the_store_is_full(tmp_path):
+    half = tmp_path / ".inputs-00.abc.part.npy"  # which another process is writing
+    half.write_bytes(b"x" * 1000)
     store = Store(tmp_path, limit=500)  # each array takes 200 bytes
     kept = store.get(KEY | {"name": "0"}, 6, chunks(0.0))
     for name in "123":
@@ -66,74 +99,41 @@ def test_the_oldest_go_when_the_store_is_full(tmp_path):
     present = [name for name in "0123" if store.has(KEY | {"name": name})]
     assert present == ["2", "3"]
     assert (kept == 0).all()  # whoever has it open keeps it
-
-
-def test_what_others_are_writing_is_left_alone(tmp_path):
-    store = Store(tmp_path, limit=0)
-    half = tmp_path / ".inputs-00.abc.part.npy"
-    half.write_bytes(b"x" * 1000)
-    store.get(KEY, 6, chunks())
     assert half.exists()
 
 
-def fill(folder, names):
-    store = Store(folder)
+def fill(folder, names, made):
     for name in names:
-        store.get(KEY | {"name": name}, 6, chunks())
+        Store(folder).get(KEY | {"name": name}, 6, lambda clock: made.put(1) or chunks()(clock))
 
 
-def test_many_processes_filling_at_once_do_not_trip_over_each_other(tmp_path):
+def test_many_processes_make_each_array_once(tmp_path):
     context = multiprocessing.get_context("fork")
-    names = [[f"{w}-{n}" for n in range(150)] for w in range(3)]
-    workers = [context.Process(target=fill, args=(tmp_path, own)) for own in names]
+    made = context.SimpleQueue()
+    names = [["shared", *(f"{worker}-{number}" for number in range(30))] for worker in range(4)]
+    workers = [context.Process(target=fill, args=(tmp_path, own, made)) for own in names]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    assert len(list(tmp_path.glob("inputs-*.npy"))) == 450
-
-
-def hold(folder, queue):
-    def slow(clock):
-        queue.put("made")
-        return chunks(7.0)(clock)
-
-    Store(folder).get(KEY, 6, slow)
-
-
-def test_several_processes_make_it_once(tmp_path):
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-    workers = [context.Process(target=hold, args=(tmp_path, queue)) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert queue.get() == "made"
-    assert queue.empty()
-
-
-def test_digests_see_content_and_not_order():
-    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
-    assert digest({"a": 1}) != digest({"a": 2})
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert len(list(tmp_path.glob("inputs-*.npy"))) == 121
+    assert sum(made.get() for _ in range(121)) == 121
+    assert made.empty()
 
 
 def test_what_an_array_took_is_kept_beside_it(tmp_path):
     store = Store(tmp_path)
-    store.get(KEY, 6, chunks())
-    (path,) = tmp_path.glob("*.json")
-    about = json.loads(path.read_text())
-    assert about.items() >= KEY.items()
-    assert (about["rows"], about["bytes"]) == (6, path.with_suffix(".npy").stat().st_size)
+    array = store.get(KEY, 6, chunks())
+    about = json.loads(Path(array.filename).with_suffix(".json").read_text())
+    assert about.items() >= (KEY | {"rows": 6, "bytes": 200}).items()
+    assert about["seconds"] == store.clock.news()
     assert about["seconds"]["decode"] == 2.0
-    assert about["seconds"]["write"] > 0
-    assert store.clock.news() == about["seconds"]
     store.get(KEY, 6, chunks())
     assert store.clock.news() == {}
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     shape=some.lists(some.integers(1, 4), min_size=0, max_size=3),
     sizes=some.lists(some.integers(1, 5), min_size=1, max_size=4),
@@ -141,14 +141,45 @@ def test_what_an_array_took_is_kept_beside_it(tmp_path):
 )
 def test_any_chunks_become_the_file_that_numpy_saves(tmp_path, shape, sizes, dtype):
     rng = np.random.default_rng(0)
-    pieces = [rng.normal(size=(size, *shape)).astype(dtype) for size in sizes]
+    pieces = [rng.normal(size=(size, *shape)).astype(dtype)[::-1] for size in sizes]
     key = {"kind": "inputs", "case": [shape, sizes, str(dtype)]}
     stored = Store(tmp_path / "store").get(key, sum(sizes), lambda clock: iter(pieces))
     np.save(tmp_path / "plain.npy", np.concatenate(pieces))
     assert Path(stored.filename).read_bytes() == (tmp_path / "plain.npy").read_bytes()
 
 
-def test_chunks_that_are_not_contiguous_keep_their_order(tmp_path):
-    rows = np.arange(24, dtype=np.float32).reshape(6, 4)
-    stored = Store(tmp_path).get(KEY, 6, lambda clock: iter([rows[:, ::-1]]))
-    assert np.array_equal(stored, rows[:, ::-1])
+ROWS, ARRAYS = 7, 3
+numbers = some.lists(some.tuples(some.integers(0, ARRAYS - 1), some.integers(0, ROWS - 1)))
+
+
+def saved(arrays, folder):
+    for number, array in enumerate(arrays):
+        np.save(folder / f"{number}.npy", array)
+    return [np.load(folder / f"{number}.npy", mmap_mode="r") for number in range(len(arrays))]
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(numbers, some.booleans(), some.sampled_from([np.float32, np.float16]))
+def test_each_row_is_found_where_it_was_asked_for(tmp_path, asked, on_disk, dtype):
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(ROWS, 2, 5)).astype(dtype) for _ in range(ARRAYS)]
+    places, rows = np.array(asked, np.int64).reshape(-1, 2).T
+    found = gather(saved(arrays, tmp_path) if on_disk else arrays, places, rows)
+    assert found.dtype == np.float32
+    assert found.shape == (len(asked), 2, 5)
+    for row, (place, number) in zip(found, asked, strict=True):
+        assert np.array_equal(row, arrays[place][number].astype(np.float32))
+
+
+def test_the_disk_is_asked_for_whole_rows(tmp_path, monkeypatch):
+    big = np.arange(5 * 30_000, dtype=np.float32).reshape(5, 30_000)
+    (stored,) = saved([big], tmp_path)
+    found = gather([stored], np.zeros(3, int), np.array([4, 0, 4]))  # the last row ends the file
+    assert np.array_equal(found, big[[4, 0, 4]])
+    found += 1
+    assert np.array_equal(stored, big)  # a batch is not the disk
+    monkeypatch.setattr(store_module, "LARGE_ROW", 1)
+    (small,) = saved([np.ones((7, 3), np.float16)], tmp_path)
+    assert np.array_equal(gather([small], np.zeros(1, int), np.array([6]))[0], small[6])
+    with pytest.raises((IndexError, ValueError)):
+        gather([stored], np.zeros(1, int), np.array([5]))

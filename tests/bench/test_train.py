@@ -1,4 +1,4 @@
-from pathlib import Path
+"""Training: a checkpoint per epoch, orders that (seed, epoch) decides, each modality alone."""
 
 import numpy as np
 import pytest
@@ -6,47 +6,46 @@ import torch
 from PIL import Image
 from rich.progress import Progress
 
-from dasp.bench import fitting
-from dasp.bench.examples import epoch_batches, slices
-from dasp.bench.fitting import Settings, Stage, evaluate, fit, schedule
-from dasp.bench.train import train
+from dasp.bench import train
+from dasp.bench.train import (
+    Stage,
+    TrainOptions,
+    clip_stages,
+    epoch_batches,
+    evaluate,
+    fit,
+    history_table,
+    new_model,
+    schedule,
+    slices,
+)
 from dasp.core.errors import OptionError, StateError
-from dasp.models import Toy, load_model
+from dasp.models import Toy
 from dasp.streams.synthetic import SyntheticWorld
 
-TINY = {
-    "easy_epochs": 1,
-    "epochs": 2,
-    "epoch_size": 64,
-    "batch": 32,
-    "width": 16,
-    "heads": 2,
-    "depth": 1,
-}
+OPTIONS = TrainOptions(lr=1e-2, batch=32)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+def examples(modalities=("audio", "video"), count=256):
+    batch = SyntheticWorld(modalities, classes=4, noise=0.5).draw(count, seed=1)
+    return [
+        ({name: value[i] for name, value in batch.inputs.items()}, int(batch.labels[i]), "id")
+        for i in range(count)
+    ]
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setattr("dasp.bench.train.VALIDATION", 8)
-    monkeypatch.setattr("dasp.bench.train.POOL", 1)
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    return load_model("cav_mae", path).state_dict()
+def trained(path, items, epochs=(1, 2), options=OPTIONS, model=None):
+    model = Toy(num_classes=4, seed=0) if model is None else model
+    stages = [Stage(f"stage {i}", items, count) for i, count in enumerate(epochs)]
+    with Progress(disable=True) as progress:
+        return model, fit(model, stages, items, options, path, progress)
 
 
 @pytest.mark.parametrize("after", [1, 2])
-def test_a_training_that_was_stopped_ends_with_the_same_weights(
-    tmp_path, cache, monkeypatch, after
-):
-    whole, broken = tmp_path / "whole.safetensors", tmp_path / "broken.safetensors"
-    expected = train(whole, cache=cache, **TINY)
-    save = fitting._save
+def test_a_training_that_was_stopped_ends_with_the_same_weights(tmp_path, monkeypatch, after):
+    items = examples(count=64)
+    whole, history = trained(tmp_path / "whole", items)
+    save = train._save
 
     def stop(*arguments):
         save(*arguments)
@@ -54,88 +53,60 @@ def test_a_training_that_was_stopped_ends_with_the_same_weights(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(fitting, "_save", stop)
+        patched.setattr(train, "_save", stop)
         with pytest.raises(KeyboardInterrupt):
-            train(broken, cache=cache, **TINY)
-    assert not broken.exists()
-    assert train(broken, cache=cache, **TINY) == expected
-    torch.testing.assert_close(weights(broken), weights(whole), rtol=0, atol=0)
+            trained(tmp_path / "broken", items)
+    again, found = trained(tmp_path / "broken", items)
+    assert found == history
+    assert [epoch.stage for epoch in history] == ["stage 0", "stage 1", "stage 1"]
+    torch.testing.assert_close(again.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
-def test_another_seed_gives_other_weights(tmp_path, cache):
-    paths = [tmp_path / f"{seed}.safetensors" for seed in range(2)]
-    for seed, path in enumerate(paths):
-        train(path, cache=cache, seed=seed, **TINY)
-    one, two = (weights(path)["head.1.weight"] for path in paths)
-    assert not torch.equal(one, two)
-
-
-def test_a_checkpoint_of_other_settings_is_refused(tmp_path, cache):
-    output = tmp_path / "model.safetensors"
-    train(output, cache=cache, **TINY)
-    with pytest.raises(StateError, match="other settings"):
-        train(output, cache=cache, lr=1e-2, **TINY)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"output": Path("model.pth")}, "safetensors"),
-        ({"output": Path("m.safetensors"), "data": Path("clips")}, "--validation"),
-        ({"output": Path("m.safetensors"), "lr": 0.0}, "above 0"),
-    ],
-)
-def test_wrong_options_are_refused(wrong, message):
-    with pytest.raises(OptionError, match=message):
-        train(**wrong)
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    items = examples(count=64)
+    trained(tmp_path / "one", items)
+    for changed in ({"epochs": (1, 3)}, {"options": TrainOptions(lr=1e-3, batch=32)}):
+        with pytest.raises(StateError, match="other settings"):
+            trained(tmp_path / "one", items, **changed)
+    with pytest.raises(OptionError, match="above 0"):
+        TrainOptions(lr=0.0)
 
 
 def test_any_examples_train_and_each_modality_works_alone(tmp_path):
-    batch = SyntheticWorld(classes=4, noise=0.5).draw(256, seed=1)
-    examples = [
-        ({name: value[i] for name, value in batch.inputs.items()}, int(batch.labels[i]), "id")
-        for i in range(256)
-    ]
-    model = Toy(num_classes=4)
-    with Progress(disable=True) as progress:
-        history = fit(
-            model,
-            [Stage("synthetic", examples, 6)],
-            examples,
-            Settings(lr=1e-2, batch=32),
-            tmp_path / "toy.checkpoint",
-            progress,
-        )
+    items = examples()
+    model, history = trained(tmp_path / "toy", items, (6,))
     assert history[-1].loss < history[0].loss
-    accuracy = evaluate(model, examples)
+    accuracy = evaluate(model, items)
     assert accuracy == history[-1].accuracy
     assert set(accuracy) == {"fused", "audio", "video"}
     assert all(value > 90 for value in accuracy.values())
+    assert history_table(history).row_count == 6
+
+
+def test_frozen_parts_stay_and_pairs_of_three_are_trained(tmp_path):
+    names = ("audio", "video", "depth")
+    model = Toy(modalities=names, num_classes=4, seed=0)
+    frozen = next(iter(model.parameters())).requires_grad_(False)
+    before = frozen.clone()
+    options = TrainOptions(lr=1e-2, batch=32, pairs=0.5)
+    _, (epoch,) = trained(tmp_path / "three", examples(names, 64), (1,), options, model)
+    pairs = {"audio+video", "audio+depth", "video+depth"}
+    assert set(epoch.accuracy) == {"fused", *names, *pairs}
+    assert torch.equal(frozen, before)
 
 
 def test_an_epoch_is_a_permutation_that_its_number_decides():
-    examples = [({"audio": torch.tensor([float(i)])}, i) for i in range(10)]
+    items = [({"audio": torch.tensor([float(i)])}, i) for i in range(10)]
     seen = [
-        torch.cat([labels for _, labels in epoch_batches(examples, epoch, 5, 0)]).tolist()
+        torch.cat([labels for _, labels in epoch_batches(items, epoch, 5, 0)]).tolist()
         for epoch in (0, 0, 1)
     ]
     assert sorted(seen[0]) == list(range(10))
     assert seen[0] == seen[1] != seen[2]
-
-
-def test_only_whole_batches_unless_there_is_none():
-    assert [(s.start, s.stop) for s in slices(10, 4)] == [(0, 4), (4, 8)]
-    assert [(s.start, s.stop) for s in slices(3, 4)] == [(0, 4)]
-    assert len(list(slices(8, 4))) == 2
-
-
-def test_the_learning_rate_climbs_and_falls():
-    rates = np.array([schedule(done, 0.1) for done in np.linspace(0, 1, 101)])
-    assert rates.argmax() in (9, 10)
-    assert (np.diff(rates[:10]) > 0).all()
-    assert (np.diff(rates[10:]) < 0).all()
-    assert rates.max() == pytest.approx(1, abs=0.02)
-    assert rates[-1] == pytest.approx(0, abs=1e-9)
+    rates = [schedule(done, 0.1) for done in (0, 0.05, 0.1, 0.5, 1)]
+    assert rates[0] < rates[1] < rates[2] == 1 > rates[3] > rates[4] == 0  # climbs and falls
+    assert [(s.start, s.stop) for s in slices(10, 4)] == [(0, 4), (4, 8)]  # whole batches only
+    assert [(s.start, s.stop) for s in slices(3, 4)] == [(0, 4)]  # unless there is none
 
 
 def test_clips_of_the_users_own_train(tmp_path):
@@ -150,12 +121,16 @@ def test_clips_of_the_users_own_train(tmp_path):
                 Image.fromarray(pixels).save(folder / f"{label}{index}.jpg")
                 noise = 0.001 * level * generator.standard_normal(16000)
                 soundfile.write(folder / f"{label}{index}.wav", noise.clip(-1, 1), 16000)
-    output = tmp_path / "own.safetensors"
-    sizes = {"width": 16, "heads": 2, "depth": 1, "batch": 6, "epochs": 6, "lr": 1e-2}
-    clips = {"data": tmp_path / "clips", "validation": tmp_path / "held_out"}
-    history = train(output, **clips, **sizes)
+    stages, held_out, classes = clip_stages(tmp_path / "clips", tmp_path / "held_out", 4)
+    assert classes == 2
+    sizes = {"embed_dim": 16, "num_heads": 2, "depth": 1, "num_classes": 2}
+    model, same, other = (new_model(sizes, seed) for seed in (0, 0, 1))
+    assert torch.equal(model.head[1].weight, same.head[1].weight)
+    assert not torch.equal(model.head[1].weight, other.head[1].weight)
+    with Progress(disable=True) as progress:
+        options = TrainOptions(lr=1e-2, batch=6)
+        history = fit(model, stages, held_out, options, tmp_path / "own", progress)
     assert history[-1].loss < history[0].loss
-    assert load_model("cav_mae", output).num_classes == 2
     (tmp_path / "held_out" / "dark").rename(tmp_path / "held_out" / "grey")
     with pytest.raises(OptionError, match="same classes"):
-        train(output, **clips, **sizes)
+        clip_stages(tmp_path / "clips", tmp_path / "held_out", 4)

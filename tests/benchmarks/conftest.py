@@ -1,6 +1,7 @@
-"""The benchmarks are scripts beside each other, and import each other by their plain names."""
+"""Benchmarks and tools are scripts that import each other by their plain names."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+for name in ("benchmarks", "tools"):
+    sys.path.insert(0, str(Path(__file__).parents[2] / name))

@@ -1,11 +1,15 @@
-"""Where time goes: nested work counts once, and shares add up."""
+"""Time per stage, and items drawn ahead by a thread."""
+
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from dasp.core import clock as clock_module
-from dasp.core.clock import Clock, shares, timed
+from dasp.core.clock import Clock, drawn_ahead, shares, timed
+
+WAIT = 10.0  # seconds until a test gives up, never reached
 
 
 @pytest.fixture
@@ -22,31 +26,22 @@ def ticking(monkeypatch):
 
 def test_inner_work_is_not_counted_twice(ticking):
     clock = Clock()
+
+    def fails():  # which counts as well
+        with clock.on("corrupt"):
+            ticking(8)
+            raise OSError("bad")
+
     with clock.on("decode"):
         ticking(1)
         with clock.on("corrupt"):
             ticking(2)
             with clock.on("draw"):
                 ticking(4)
-        with clock.on("corrupt"):
-            ticking(8)
+        with pytest.raises(OSError, match="bad"):
+            fails()
         ticking(16)
     assert clock.seconds == {"decode": 17, "corrupt": 10, "draw": 4}
-
-
-def test_work_that_fails_counts_too(ticking):
-    clock = Clock()
-
-    def fails():
-        with clock.on("decode"):
-            ticking(3)
-            raise ValueError("bad")
-
-    with pytest.raises(ValueError, match="bad"):
-        fails()
-    with clock.on("decode"):
-        ticking(1)
-    assert clock.seconds == {"decode": 4}
 
 
 def test_news_are_told_once(ticking):
@@ -79,3 +74,66 @@ def test_shares_add_up(seconds):
     told = [int(part.split()[1][:-1]) for part in shares(seconds).split(" · ") if part]
     assert len(told) == len(seconds)
     assert not told or abs(sum(told) - 100) <= len(told)
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "drawn ahead"]
+
+
+@given(some.lists(some.integers()), some.integers(0, 4))
+def test_items_and_their_order_are_the_same(items, depth):
+    with drawn_ahead(iter(items), depth) as drawn:
+        assert list(drawn) == items
+    assert not threads()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_so_many_are_made_ahead_and_no_more(depth):
+    made, full = [], threading.Event()
+
+    def numbers():
+        for number in range(10):
+            made.append(number)
+            if len(made) == depth + 1:
+                full.set()
+            yield number
+
+    with drawn_ahead(numbers(), depth) as drawn:
+        assert next(drawn) == 0
+        assert full.wait(WAIT)  # one was taken, so there is room for `depth` others
+        assert not threads()[0].join(0.05)
+        assert len(made) == depth + 1
+    assert len(made) <= depth + 2
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_an_error_comes_out_where_the_item_is_asked_for(depth):
+    def numbers():
+        yield 1
+        raise OSError("disk gone")
+
+    with drawn_ahead(numbers(), depth) as drawn:
+        assert next(drawn) == 1
+        with pytest.raises(OSError, match="disk gone"):
+            next(drawn)
+    assert not threads()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_broken_loop_ends_the_thread_and_closes_what_it_read(depth):
+    closed = []
+
+    def numbers():
+        try:
+            yield from range(10**9)
+        finally:
+            closed.append(True)
+
+    source = numbers()
+    with drawn_ahead(source, depth) as drawn:
+        for number in drawn:
+            if number == 3:
+                break
+    source.close()
+    assert closed == [True]
+    assert not threads()

@@ -7,7 +7,7 @@ from dasp.core.errors import InputError
 from dasp.core.seeding import numpy_generator
 from dasp.core.sound import resample
 
-RATES = [8000, 11025, 16000, 22050, 44100, 48000]
+RATES = [8000, 11025, 16000, 16001, 44100, 48000]
 
 
 def tone(hertz, rate, seconds=0.4):
@@ -26,7 +26,7 @@ def test_a_tone_stays_the_same_tone(from_rate, to_rate):
     hertz = 0.44 * min(from_rate, to_rate)  # 0.88 of the lower Nyquist frequency
     for frequency in (0.0, 100.0, 1234.5, hertz):
         got = resample(tone(frequency, from_rate) + 1, from_rate, to_rate)
-        want = tone(frequency, to_rate)[: got.size] + 1
+        want = tone(frequency, to_rate, 0.5)[: got.size] + 1
         np.testing.assert_allclose(inner(got), inner(want), atol=2e-4)
 
 
@@ -58,17 +58,6 @@ def test_length_and_linearity(samples, from_rate, to_rate, seed):
     np.testing.assert_allclose(together, got + resample(second, from_rate, to_rate), atol=1e-6)
 
 
-def test_there_and_back_again():
-    wave = tone(1000, 16000) + tone(300, 16000)
-    back = resample(resample(wave, 16000, 44100), 44100, 16000)
-    np.testing.assert_allclose(inner(back), inner(wave), atol=2e-4)
-
-
-def test_rates_without_a_common_divisor():
-    got = resample(tone(500, 16001), 16001, 8000)
-    np.testing.assert_allclose(inner(got), inner(tone(500, 8000)[: got.size]), atol=2e-4)
-
-
 def test_the_same_rate_returns_a_copy():
     wave = tone(100, 8000)
     same = resample(wave, 8000, 8000)
@@ -76,13 +65,10 @@ def test_the_same_rate_returns_a_copy():
     assert not np.shares_memory(same, wave)
 
 
-@pytest.mark.parametrize("wave", [np.zeros((2, 5), np.float32), np.zeros(5, np.int16)])
-def test_other_shapes_and_types_are_refused(wave):
-    with pytest.raises(InputError, match="float array"):
-        resample(wave, 8000, 16000)
-
-
-@pytest.mark.parametrize("rate", [0, -1, 0.5])
-def test_impossible_rates_are_refused(rate):
-    with pytest.raises(InputError, match="sampling rate"):
-        resample(np.zeros(5, np.float32), rate, 16000)
+def test_other_arrays_and_rates_are_refused():
+    for wave in (np.zeros((2, 5), np.float32), np.zeros(5, np.int16)):
+        with pytest.raises(InputError, match="float array"):
+            resample(wave, 8000, 16000)
+    for rate in (0, -1, 0.5):
+        with pytest.raises(InputError, match="sampling rate"):
+            resample(np.zeros(5, np.float32), rate, 16000)

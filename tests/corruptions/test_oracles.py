@@ -11,9 +11,16 @@ from skimage.color import hsv2rgb, rgb2hsv
 from dasp.corruptions import corrupt_frame
 from dasp.corruptions.blur import lens_kernel, scatter_sources
 from dasp.corruptions.digital import _mirrored_gaussian
-from dasp.corruptions.kernels import bell, gaussian_blur, motion_smear, unit_weights
+from dasp.corruptions.kernels import (
+    bell,
+    gaussian_blur,
+    motion_smear,
+    reflect_between,
+    reflect_on,
+    sample,
+    unit_weights,
+)
 from dasp.corruptions.noise import _shot_tables
-from dasp.corruptions.warp import reflect_between, reflect_on, sample
 from dasp.corruptions.weather import _enlarged_noise, plasma
 
 

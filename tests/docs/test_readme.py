@@ -1,10 +1,14 @@
-"""The README lists every method."""
+"""The README names methods that exist, in files that exist."""
+
+import re
 
 import dasp
 
 
-def test_every_method_stands_in_the_readme(root):
+def test_the_methods_of_the_readme_exist(root):
     text = (root / "README.md").read_text()
-    assert len(dasp.METHODS) == 11
-    for name in dasp.METHODS:
-        assert f"| `{name}` |" in text
+    rows = re.findall(r"^\| `(\w+)` \|.*\((src/dasp/methods/\w+\.py)\)", text, re.MULTILINE)
+    assert "dasp" in dict(rows)
+    for name, path in rows:
+        assert name in dasp.METHODS
+        assert (root / path).is_file()

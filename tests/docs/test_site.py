@@ -14,7 +14,7 @@ def command_help(root, monkeypatch):
 
 
 def test_the_page_of_commands_holds_the_help_of_each(command_help):
-    names = command_help.commands()
+    names = command_help.COMMANDS
     assert {"bench", "report", "data check", "data checksum", "prepare"} <= set(names)
     said = command_help.help_of("data check")
     assert said.startswith("usage: dasp data check")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import dasp
-from dasp.bench.trial import trial
+from dasp.bench.checks import trial
 from dasp.core.errors import InputError
 from dasp.models import Toy
 from dasp.streams.synthetic import SyntheticWorld
@@ -143,7 +143,7 @@ def test_what_the_robust_variant_remembers_holds_nothing_of_refused_inputs():
     pair = []
     for _ in range(2):
         model = Toy(embed_dim=8, num_classes=3, seed=1)
-        pair.append(dasp.adapt(model, "dasp", variant="robust", lr=1e-3))
+        pair.append(dasp.adapt(model, "robust", lr=1e-3))
         pair[-1].fit([SyntheticWorld(NAMES).draw(64, seed=1).inputs])
     rng = np.random.default_rng(2)
     seen = run(*pair, rng, 600, kinds, weights(kinds, 0.05, 0.06), good_batches(9))
@@ -157,10 +157,13 @@ def test_every_method_with_every_damage(name):
     rng = np.random.default_rng(1)
     seen = run(tta, twin, rng, 150, kinds, weights(kinds, 0.05, 0.06), good_batches(9))
     assert min(seen["rejections"], seen["errors"], seen["given"]) > 10
-    assert seen["updates"] > 10 or name == "source"
+    assert seen["updates"] > 10 or name not in LEARNING
 
 
-LEARNING = {
+LEARNING = {  # settings under which most batches teach something
+    "tent": {},
+    "read": {},
+    "tsa": {},
     "dasp": {"delta": 1e-6},
     "eata": {"margin": 1.0, "similarity": 1.1},
     "sar": {"margin": 1.0},

@@ -1,14 +1,16 @@
+"""BriMPR: its terms by hand and against the reference, and what it needs."""
+
 import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dasp
-from dasp.bench.trial import trial, trial_batches, trial_model
+from dasp.bench.checks import trial, trial_batches, trial_model
 from dasp.core.errors import ContractError, InputError, OptionError, StateError
-from dasp.methods.brimpr import Moments, contrast, drop_half, teacher_temperature
+from dasp.methods.brimpr import SourceMoments, contrast, drop_half, teacher_temperature
 from dasp.models import Toy
 
 seeds = st.integers(0, 10_000)
@@ -18,7 +20,6 @@ def generator(seed):
     return torch.Generator().manual_seed(seed)
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(1, 5), st.integers(1, 17))
 def test_half_of_the_tokens_stay_each_once_and_unchanged(seed, batch, count):
     tokens = torch.arange(batch * count).reshape(batch, count, 1).expand(-1, -1, 3).float()
@@ -37,11 +38,10 @@ def test_the_smallest_draws_stay_in_their_order():
     assert drop_half(tokens, generator(3))[0, :, 0].tolist() == expected
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(2, 9))
 def test_the_distance_to_ones_own_moments_is_zero_and_has_no_pull(seed, batch):
     features = torch.randn(3, batch, 4, generator=generator(seed)).requires_grad_()
-    moments = Moments(3, 4)
+    moments = SourceMoments(3, 4)
     moments.set(features.detach())
     distance = moments(features)
     assert distance < 1e-6
@@ -52,17 +52,6 @@ def test_the_distance_to_ones_own_moments_is_zero_and_has_no_pull(seed, batch):
     assert torch.isfinite(pull).all()
 
 
-@settings(deadline=None)
-@given(seeds)
-def test_the_distance_does_not_see_the_order_of_samples(seed):
-    first, second = torch.randn(2, 3, 8, 4, generator=generator(seed)).double()
-    moments = Moments(3, 4).double()
-    moments.set(first)
-    order = torch.randperm(8, generator=generator(seed))
-    torch.testing.assert_close(moments(second), moments(second[:, order]))
-
-
-@settings(deadline=None)
 @given(seeds)
 def test_contrast_is_symmetric_blind_to_length_and_lowest_for_what_belongs_together(seed):
     first, second = torch.randn(2, 6, 8, generator=generator(seed)).double()
@@ -156,15 +145,6 @@ def test_it_comes_nearer_to_the_source_moments():
     assert far() < 0.95 * before
 
 
-def test_it_asks_for_source_data_when_first_used(batches):
-    tta = dasp.adapt(trial_model(), "brimpr")
-    with tta.frozen():
-        assert tta(batches[0]).logits.shape == (16, 8)
-    with pytest.raises(StateError, match=r"call tta.fit\(\[inputs\]\) with some 32 clean"):
-        tta(batches[0])
-    assert tta.memory.batch_index == 0
-
-
 def test_what_fit_learnt_survives_reset_and_saving(batches, tmp_path):
     tta = trial("brimpr", lr=1e-2)
     start = tta.memory.capture()
@@ -178,7 +158,7 @@ def test_what_fit_learnt_survives_reset_and_saving(batches, tmp_path):
     other.load(tmp_path / "state.safetensors")  # into one that was never fitted
     assert torch.equal(other(batches[1]).logits, tta(batches[1]).logits)
     other.reset()  # to what it was before the load: not fitted
-    with pytest.raises(StateError, match="has none"):
+    with pytest.raises(StateError, match=r"needs source statistics: call tta.fit"):
         other(batches[1])
 
 
@@ -187,9 +167,6 @@ def test_what_fit_learnt_survives_reset_and_saving(batches, tmp_path):
     [
         ([], "got 0 source samples"),
         ([{name: torch.zeros(1, 4, 12) for name in ("audio", "video")}], "got 1 source samples"),
-        ([{name: torch.full((3, 4, 12), torch.nan) for name in ("audio", "video")}], "NaN or Inf"),
-        ([{"audio": torch.zeros(3, 4, 12)}], "lack video"),
-        ({"audio": torch.zeros(3, 4, 12)}, "put one batch into a list"),
     ],
 )
 def test_unusable_source_data_are_refused_and_change_nothing(source, message):
@@ -209,19 +186,6 @@ def test_a_batch_of_one_teaches_nothing(batches):
     assert torch.isfinite(outcome.logits).all()
     two = tta({name: value[:2] for name, value in batches[0].items()})
     assert two.updated
-
-
-def test_the_seed_decides_prompts_and_draws(batches):
-    def run(seed):
-        tta = trial("brimpr", seed=seed)
-        return tta.adapters["audio"].values.detach().clone(), tta(batches[0]).loss
-
-    (first, loss), (again, same), (other, different) = run(0), run(0), run(1)
-    assert torch.equal(first, again)
-    assert loss == same
-    assert not torch.equal(first, other)
-    assert loss != different
-    assert first.abs().max() <= 1e-4
 
 
 def test_what_it_cannot_be_built_on(toy3):

@@ -1,17 +1,38 @@
+"""The loop: calling is adapting, refusal, missing modalities, the log, threads, rebalancing.
+
+What holds for every method (reset, refusal, freezing, saving, seeds) is in tests/contract.
+"""
+
 import copy
+import logging
+import threading
 
 import pytest
 import torch
 
 import dasp
-from dasp.bench.trial import trial
+from dasp.bench.checks import trial
 from dasp.core.errors import ContractError, OptionError, StateError
 from dasp.core.types import Step
+from dasp.methods.loop import Loop, learns_from
 from dasp.methods.rebalance import rebalance
 from dasp.models import Toy
+from dasp.service import events
+from dasp.streams.synthetic import SyntheticWorld
 
-ALL = list(dasp.METHODS)
-LEARNING = [name for name in ALL if name != "source"]
+# One of each kind: trains norms by raw inputs, the fusion, adapters; SGD, a running average,
+# random draws, prompts, a prediction after the update.
+OPTIONS = {
+    "tent": {},
+    "eata": {"margin": 1.0, "similarity": 1.1},
+    "sar": {"margin": 1.0},
+    "read": {},
+    "sumi": {},
+    "tsa": {},
+    "brimpr": {},
+    "dasp": {"delta": 1e-6},
+}
+LEARNING = list(OPTIONS)
 
 
 def same(first, second):
@@ -23,14 +44,7 @@ def same(first, second):
 
 def learning(name, **options):
     """An adaptation that is sure to update on the batches here."""
-    extra = {"delta": 1e-6} if name == "dasp" else {}
-    if name in ("eata", "sar"):
-        extra = {"margin": 1.0}
-    if name == "eata":
-        extra["similarity"] = 1.1
-    if name in ("sumi", "brimpr"):  # they ask more of a model, and of the user
-        return trial(name, lr=1e-2, **options)
-    return dasp.adapt(Toy(seed=1), name, lr=1e-2, **extra, **options)
+    return trial(name, lr=1e-2, **OPTIONS.get(name, {}), **options)
 
 
 @pytest.mark.parametrize("name", LEARNING)
@@ -92,6 +106,7 @@ class Explodes(dasp.Method):
     Paper: nobody, "Nothing", nowhere 2026.
     """
 
+    version = 1
     calls: torch.Tensor
 
     def __init__(self, model, *, how="", at=1, seed=0):
@@ -117,13 +132,9 @@ class Explodes(dasp.Method):
         scale = {"loss": torch.nan, "gradient": 1e30, "weight": 1e6, "": 1.0}[self.how]
         loss = logits.square().mean()
         if self.how == "gradient":  # a finite loss whose gradient overflows once squared
-            loss = (
-                loss
-                + (logits * 0 + logits.mean() * scale - (logits.mean() * scale).detach()).mean()
-            )
-        else:
-            loss = loss * scale
-        return Step(logits, loss)
+            steep = logits.mean() * scale
+            return Step(logits, loss + steep - steep.detach())
+        return Step(logits, loss * scale)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -158,8 +169,8 @@ def test_an_exception_of_the_models_leaves_the_state_as_it_was(steps, batches):
     assert same(before, tta.memory.capture())
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("name", ["source", "tent", "tsa", "dasp"])
 def test_a_spoilt_sample_costs_only_itself(name, value, batches):
     tta, twin = learning(name), learning(name)
     for batch in batches:
@@ -175,14 +186,6 @@ def test_a_spoilt_sample_costs_only_itself(name, value, batches):
         assert torch.equal(tta(batch).logits, twin(batch).logits)
 
 
-def test_a_batch_with_nothing_finite(batches):
-    tta = learning("dasp")
-    outcome = tta({name: value * torch.nan for name, value in batches[0].items()})
-    assert outcome.logits.isnan().all()
-    assert outcome.diagnosis is None
-    assert "16 of 16" in outcome.rejected
-
-
 def test_tokens_are_checked_and_only_for_methods_that_take_them(batches):
     tta = learning("dasp")
     with torch.no_grad():
@@ -196,16 +199,6 @@ def test_tokens_are_checked_and_only_for_methods_that_take_them(batches):
         learning("tent").on_tokens(tokens)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_reset_is_exact(name, batches):
-    tta = learning(name)
-    start = tta.memory.capture()
-    first = [tta(batch).logits for batch in batches * 2]
-    tta.reset()
-    assert same(start, tta.memory.capture())
-    assert all(torch.equal(a, tta(b).logits) for a, b in zip(first, batches * 2, strict=True))
-
-
 @pytest.mark.parametrize("name", LEARNING)
 def test_autocast_adapts_and_returns_float32(name, batches):
     tta = learning(name, autocast=True)
@@ -217,14 +210,6 @@ def test_autocast_adapts_and_returns_float32(name, batches):
     assert not torch.equal(outcome.logits, expected.logits)
     torch.testing.assert_close(outcome.logits, expected.logits, atol=0.5, rtol=0)
     assert all(p.dtype == torch.float32 for p in tta.memory.weights.values())
-
-
-def test_a_model_in_half_precision(batches):
-    model = Toy(seed=1).bfloat16()
-    batch = {name: value.bfloat16() for name, value in batches[1].items()}
-    outcome = dasp.adapt(model, "dasp", delta=1e-6)(batch)
-    assert outcome.updated
-    assert outcome.logits.dtype == torch.float32
 
 
 def test_the_report_of_what_is_trainable():
@@ -241,15 +226,12 @@ def test_the_report_of_what_is_trainable():
     ("options", "message"),
     [
         ({"lr": 0}, "lr must be"),
-        ({"lr": float("nan")}, "lr must be"),
         ({"steps": 0}, "steps must be"),
-        ({"predict": "during"}, "predict is"),
+        ({"predict": "during"}, "predict must be"),
         ({"seed": -1}, "seed must be"),
         ({"detla": 0.1}, "did you mean 'delta'"),
-        ({"lr": "1e-4"}, "lr must be"),
-        ({"autocast": torch.bfloat16}, "autocast is True"),
-        ({"stable_rank": 1.5}, "stable_rank must be a whole number"),
-        ({"delta": "x"}, "delta must be a number"),
+        ({"autocast": torch.bfloat16}, "autocast must be"),
+        ({"stable_rank": 1.5}, "stable_rank must be an integer"),
     ],
 )
 def test_impossible_options(options, message):
@@ -307,7 +289,7 @@ def test_a_parameter_from_nowhere_is_refused():
         def trainable(self):
             return [torch.nn.Parameter(torch.zeros(1))]
 
-    with pytest.raises(ContractError, match="neither the model's nor the method's"):
+    with pytest.raises(ContractError, match="neither to the model nor to the method"):
         dasp.adapt(Toy(), Stray)
 
 
@@ -324,19 +306,7 @@ def test_it_adapts_inside_an_inference_script(name, mode, batches):
     assert outcome.updated
 
 
-def test_what_is_shown_is_short(batches):
-    tta = learning("dasp")
-    outcome = tta(batches[1])
-    assert repr(tta) == "<Dasp on Toy, 1 batches seen, lr 0.01>"
-    assert "tensor" not in repr(outcome)
-
-
-def test_fit_is_refused_where_nothing_is_learnt_from_source():
-    with pytest.raises(ContractError, match="Dasp takes nothing from source data"):
-        dasp.adapt(Toy(), "dasp").fit([])
-
-
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ["source", "tent", "sumi", "dasp"])
 def test_rebalancing_changes_what_is_reported_and_nothing_else(name, batches):
     plain, tta = learning(name), learning(name, rebalance=0.8, rebalance_memory=2)
     assert "rebalancer" not in "".join(plain.memory.capture().tensors)
@@ -389,24 +359,6 @@ def test_the_rebalancing_memory_is_part_of_the_state(name, batches, tmp_path):
     assert all(torch.equal(a, tta(b).logits) for a, b in zip(first, batches, strict=True))
 
 
-@pytest.mark.parametrize("how", ["loss", "raise"])
-def test_a_rejected_batch_is_not_remembered(how, batches):
-    tta = dasp.adapt(Toy(seed=1), Explodes, how=how, at=2, lr=1e-2, rebalance=0.8)
-    tta(batches[0])
-    before = tta.memory.capture()
-    if how == "raise":
-        with pytest.raises(RuntimeError, match="out of memory"):
-            tta(batches[1])
-    else:
-        with tta.frozen():
-            expected = tta(batches[1]).logits
-        outcome = tta(batches[1])
-        assert outcome.rejected
-        assert torch.equal(outcome.logits, expected)
-    assert same(before, tta.memory.capture())
-    assert len(before.tensors["buffer/rebalancer.rows"]) == 16
-
-
 def test_rebalancing_one_sample_at_a_time_and_in_half_precision(batches):
     tta = dasp.adapt(Toy(seed=1).bfloat16(), "dasp", rebalance=1.0, rebalance_memory=1)
     for row in range(12):
@@ -415,3 +367,294 @@ def test_rebalancing_one_sample_at_a_time_and_in_half_precision(batches):
     rows = tta.memory.buffers()["rebalancer.rows"]
     assert rows.shape == (8, 8)
     assert rows.dtype == torch.float32
+
+
+THREE = ("audio", "video", "depth")
+
+
+@pytest.mark.parametrize(("name", "learns"), [("tent", True), ("dasp", True), ("read", False),
+                                              ("tsa", False)])  # fmt: skip
+def test_which_methods_learn_from_a_part(name, learns, batches):
+    tta = trial(name)
+    assert learns_from(tta.method, batches[0])
+    assert learns_from(tta.method, {"video": batches[0]["video"]}) == learns
+
+
+@pytest.mark.parametrize("name", ["read", "sumi", "tsa", "brimpr"])
+def test_what_does_not_learn_from_a_part_predicts_as_the_model_does_by_now(name, batches):
+    tta = trial(name, lr=1e-2)
+    for batch in batches:
+        tta(batch)
+    state = tta.memory.capture()
+    outcome = tta({"video": batches[0]["video"]})
+    with torch.no_grad():
+        expected = tta.model.fuse(tta.model.encode({"video": batches[0]["video"]})).logits
+    assert torch.equal(outcome.logits, expected)
+    assert not outcome.updated
+    assert outcome.loss is None
+    after = tta.memory.capture()
+    assert after.batch_index == state.batch_index + 1
+    assert all(torch.equal(value, after.tensors[key]) for key, value in state.tensors.items())
+
+
+def test_dasp_with_one_modality_left_predicts_as_the_source(batches):
+    tta = dasp.adapt(Toy(seed=1), "dasp", delta=1e-6, lr=1e-2)
+    for batch in batches:
+        assert tta(batch).updated or batch is batches[0]
+    before = tta.memory.capture()
+    outcome = tta({"audio": batches[1]["audio"]})
+    with torch.no_grad():
+        source = tta.model.fuse(tta.model.encode({"audio": batches[1]["audio"]})).logits
+    assert torch.equal(outcome.logits, source)
+    assert set(outcome.diagnosis.scores) == {"audio"}
+    assert outcome.diagnosis.differences == {"audio": 0.0}
+    assert not outcome.updated
+    assert not outcome.diagnosis.biased
+    after = tta.memory.capture()
+    assert all(torch.equal(value, after.tensors[key]) for key, value in before.tensors.items())
+
+
+def test_on_tokens_takes_a_part_too(batches):
+    tta, twin = (dasp.adapt(Toy(seed=1), "dasp") for _ in range(2))
+    part = {"video": batches[2]["video"]}
+    with torch.no_grad():
+        tokens = tta.model.encode(part)
+    assert torch.equal(tta(part).logits, twin.on_tokens(tokens).logits)
+
+
+class Decays(dasp.Method):
+    """Moves every adapter in every batch, there or not.
+
+    Paper: Somebody, "Something", Somewhere 2026.
+    """
+
+    version = 1
+
+    def __init__(self, model, *, seed=0):
+        super().__init__(model, seed=seed)
+        for name in self.model.modalities:
+            self.adapters[name] = torch.nn.Linear(self.model.embed_dim, 1)
+
+    def trainable(self):
+        return self.adapters.parameters()
+
+    def step(self, batch):
+        weights = torch.cat([p.flatten() for p in self.adapters.parameters()])
+        return Step(self.forward(batch).logits, weights.square().sum())
+
+
+class Careless(Decays):
+    """Takes for granted that every modality is there.
+
+    Paper: Somebody, "Something", Somewhere 2026.
+    """
+
+    version = 1
+
+    def step(self, batch):
+        for name in self.model.modalities:
+            batch[name]
+        return Step(self.forward(batch).logits)
+
+
+class Careful(Careless):
+    __doc__ = Careless.__doc__
+    version = 1
+    learns_from_part = False
+
+
+def test_the_contract_check_sees_what_moves_or_fails():
+    with pytest.raises(ContractError, match=r"video alone moves what belongs to a missing"):
+        dasp.check_method(Decays)
+    with pytest.raises(ContractError, match=r"fails on audio alone \(KeyError: 'video'\)"):
+        dasp.check_method(Careless)
+    with torch.random.fork_rng(devices=[]), pytest.raises(ContractError) as caught:
+        dasp.check_method(Careful)  # its Linear draws from the global generator
+    assert "alone" not in str(caught.value)
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """Adapt a toy that learns from every batch, with a log."""
+
+    def build(method="dasp", **options):
+        own = {"delta": 1e-6} if method == "dasp" else {}
+        log = tmp_path / "events.jsonl"
+        return dasp.adapt(Toy(seed=1), method, lr=1e-2, log=log, **own, **options)
+
+    return build
+
+
+def test_every_event_has_its_line(logged, batches, tmp_path):
+    tta = logged()
+    first = tta(batches[1])
+    tta({"video": batches[2]["video"]})
+    tta({name: value * torch.nan for name, value in batches[0].items()})
+    with pytest.raises(dasp.DaspError):
+        tta({})
+    with tta.frozen():
+        tta(batches[2])
+    tta.reset()
+    tta.save(tmp_path / "state.safetensors")
+    tta.load(tmp_path / "state.safetensors")
+    told = dasp.events.read(tmp_path / "events.jsonl")
+    names = ["start", "batch", "batch", "batch", "error", "frozen", "reset", "save", "load"]
+    assert [event["event"] for event in told] == names
+    assert [event["batch"] for event in told] == [0, 0, 1, 2, 3, 4, 4, 4, 4]
+    times = [event["time"] for event in told]
+    assert times == sorted(times)
+    start, learnt, partial, spoilt, error = told[:5]
+    assert (start["method"], start["hyper"]["delta"]) == ("dasp", "1e-06")
+    assert start["modalities"] == ["audio", "video"]
+    assert learnt["scores"] == first.diagnosis.scores
+    assert set(learnt["biased"]) == first.diagnosis.biased
+    assert (learnt["updated"], learnt["loss"], learnt["size"]) == (True, first.loss, 16)
+    assert learnt["index"] == 1
+    assert max(learnt["norms"].values()) > 0
+    assert (partial["present"], partial["missing"]) == (["video"], ["audio"])
+    assert set(partial["scores"]) == {"video"}
+    assert spoilt["rejected"].startswith("NaN or Inf in audio and video")
+    assert spoilt["scores"] is spoilt["biased"] is None
+    assert (
+        error["error"]
+        == "InputError: inputs lack audio, video: the model has " + repr(tta.model.modalities) + "."
+    )
+    assert told[7]["path"].endswith("state.safetensors")
+
+
+def test_a_rollback_is_said(logged, batches):
+    tta = logged("sar", margin=1.0, reset_below=100.0)
+    outcome = tta(batches[1])
+    assert outcome.rollback == "Sar asked to start over from the source state"
+    assert tta.counters["rollbacks"] == 1
+    assert dasp.events.read(tta._recorder.log.path)[-1]["rollback"] == outcome.rollback
+
+
+def test_a_full_disk_costs_lines_and_nothing_else(logged, batches, tmp_path, monkeypatch, caplog):
+    tta, plain = logged(), dasp.adapt(Toy(seed=1), "dasp", delta=1e-6, lr=1e-2)
+    tta(batches[0])
+    plain(batches[0])
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "dasp"):
+        patch.setattr(events.os, "write", lambda handle, data: 0)
+        for batch in batches:
+            assert torch.equal(tta(batch).logits, plain(batch).logits)
+    assert tta.counters["write_errors"] == 3
+    (record,) = caplog.records
+    assert "events.jsonl and continues without: [Errno 28] No space left" in record.getMessage()
+    tta(batches[0])
+    places = [e["batch"] for e in dasp.events.read(tmp_path / "events.jsonl")]
+    assert places == [0, 0, 4]
+
+
+def test_a_log_that_cannot_be_is_refused_before_the_model_is_touched(tmp_path):
+    model = Toy(seed=1).train()
+    with pytest.raises(OptionError, match="is a directory"):
+        dasp.adapt(model, "dasp", log=tmp_path)
+    assert model.training
+
+
+def test_without_a_log_nothing_is_asked_of_the_weights(batches, monkeypatch):
+    tta = dasp.adapt(Toy(seed=1), "dasp")
+    monkeypatch.setattr(Loop, "distances", lambda self: pytest.fail("asked"))
+    tta(batches[0])
+
+
+THREADS, EACH = 4, 12
+
+
+def calls():
+    """Batches of different sizes, so that the log tells which was which."""
+    world = SyntheticWorld()
+    return [
+        world.draw(2 + place, seed=place, shift={"audio" if place % 2 else "video": 4.0})
+        for place in range(THREADS * EACH)
+    ]
+
+
+def in_threads(target):
+    errors = []
+
+    def guarded(number):
+        try:
+            target(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(n,)) for n in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+
+
+@pytest.mark.parametrize("name", ["tent", "tsa", "dasp"])
+def test_threads_give_what_some_order_gives(name, tmp_path):
+    options = {"delta": 1e-6} if name == "dasp" else {}
+    tta = trial(name, lr=1e-2, log=tmp_path / "events.jsonl", **options)
+    batches = [batch.inputs for batch in calls()]
+    outcomes = {}
+    barrier = threading.Barrier(THREADS)
+
+    def work(number):
+        barrier.wait()
+        for place in range(number, len(batches), THREADS):
+            outcomes[place] = tta(batches[place])
+            tta.metrics()
+
+    in_threads(work)
+    order = [event["size"] - 2 for event in dasp.events.read(tmp_path / "events.jsonl")[1:]]
+    assert sorted(order) == list(range(len(batches)))
+    twin = trial(name, lr=1e-2, **options)
+    for place in order:
+        expected = twin(batches[place])
+        assert torch.equal(outcomes[place].logits, expected.logits)
+    state, serial = tta.memory.capture(), twin.memory.capture()
+    assert state.batch_index == serial.batch_index == len(batches)
+    assert all(torch.equal(value, serial.tensors[key]) for key, value in state.tensors.items())
+
+
+def test_resets_saves_and_loads_among_calls_break_nothing(tmp_path, batches):
+    tta = dasp.adapt(
+        Toy(seed=1), "dasp", delta=1e-6, lr=1e-2,
+        checkpoint=tmp_path / "checkpoint.safetensors", checkpoint_every=3,
+    )  # fmt: skip
+
+    def work(number):
+        for place in range(8):
+            assert tta(batches[place % 3]).rejected is None
+            if number == 0:
+                tta.reset()
+            if number == 1:
+                tta.save(tmp_path / "state.safetensors")
+                tta.load(tmp_path / "state.safetensors")
+            if number == 2:
+                tta.load_state(tta.state())
+                tta.alone(batches[0])
+
+    in_threads(work)
+    assert tta.counters["batches"] == 8 * THREADS
+    assert tta.counters["saves"] == 8 + 8 * THREADS // 3
+    tta.reset()
+    fresh = dasp.adapt(Toy(seed=1), "dasp", delta=1e-6, lr=1e-2)
+    assert torch.equal(tta(batches[1]).logits, fresh(batches[1]).logits)
+
+
+def test_frozen_holds_for_its_own_thread_alone(batches):
+    tta = dasp.adapt(Toy(seed=1), "dasp", delta=1e-6, lr=1e-2)
+    inside, done, seen = threading.Event(), threading.Event(), []
+
+    def freezer():
+        with tta.frozen():
+            inside.set()
+            assert done.wait(30)
+            seen.append(tta(batches[1]).updated)
+
+    thread = threading.Thread(target=freezer)
+    thread.start()
+    assert inside.wait(30)
+    assert tta(batches[1]).updated
+    done.set()
+    thread.join()
+    assert seen == [False]
+    assert tta.counters["frozen"] == 1

@@ -1,4 +1,7 @@
+"""The redundancy scores: against numpy, the paper's theorem, and from moments of parts."""
+
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -6,12 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dasp.methods.redundancy import (
-    diagnose,
-    paper_redundancy,
-    redundancy,
-    released_redundancy,
-)
+from dasp.methods.dasp import diagnose, paper_redundancy, redundancy, released_redundancy
+from dasp.methods.distributed import ALONE
+from dasp.methods.moments import moments, moments_of_all, redundancy_of_moments
 
 
 def paper_in_numpy(z):
@@ -119,13 +119,6 @@ def test_released_score_at_batch_one_is_one_for_every_modality():
     assert [round(float(s), 5) for s in scores.values()] == [1.0, 1.0]
 
 
-def test_a_dimension_that_is_zero_in_one_modality_is_no_nan():
-    rng = torch.Generator().manual_seed(0)
-    a, b = torch.randn(16, 5, generator=rng), torch.randn(16, 5, generator=rng)
-    a[:, 2] = 0
-    assert all(torch.isfinite(s) for s in released_redundancy({"a": a, "b": b}).values())
-
-
 @pytest.mark.parametrize("batch", [8, 16, 32, 64, 128])
 def test_noise_floor_of_independent_features(batch):
     """Random Gaussians score about 1/sqrt(B) in the released form and 1/(B − 1) in the paper's."""
@@ -142,9 +135,6 @@ def test_the_threshold_itself_counts_only_in_the_paper():
     assert diagnose(scores, 0.25, strict=False).differences == {"audio": 0.25, "video": 0.0}
     three = {"audio": 0.9, "video": 0.5, "depth": 0.8}
     assert diagnose(three, 0.05, strict=True).biased == {"audio", "depth"}
-
-
-def test_delta_zero_never_flags_everything_in_the_released_form():
     assert diagnose({"a": 0.3, "b": 0.3}, 0.0, strict=True).biased == frozenset()
 
 
@@ -184,3 +174,49 @@ def test_a_modality_that_does_not_vary_scores_no_rounding_noise(score, dimension
     assert all(torch.isfinite(value) for value in scores.values())
     if (score, dimension_filter) != ("cosine", "joint"):
         assert float(scores["dead"]) == 0.0
+
+
+SCORES = [(s, f) for s in ("cosine", "correlation") for f in ("joint", "own")]
+NAMES = ("audio", "video")
+
+
+def embeddings(rows, width, offset, seed, constant):
+    """Two modalities; the first `constant` dimensions do not vary, or hardly."""
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.randn(width, width, generator=generator)
+    drawn = {name: torch.randn(rows, width, generator=generator) @ mix + offset for name in NAMES}
+    for value in drawn.values():
+        value[:, :constant] = offset + 1e-6 * value[:, :constant]
+    return drawn
+
+
+@given(
+    rows=st.integers(1, 40),
+    width=st.integers(1, 12),
+    offset=st.sampled_from([0.0, 1.0, -30.0]),
+    constant=st.integers(0, 3),
+    cuts=st.lists(st.integers(0, 40), max_size=3),
+    seed=st.integers(0, 1000),
+    form=st.sampled_from(SCORES),
+)
+def test_moments_of_parts_add_up_to_the_score_of_the_whole(
+    rows, width, offset, constant, cuts, seed, form
+):
+    whole = embeddings(rows, width, offset, seed, constant)
+    expected = redundancy({name: value.double() for name, value in whole.items()}, *form)
+    ends = [0, *sorted(min(cut, rows) for cut in cuts), rows]
+    found = redundancy_of_moments(
+        {
+            name: sum(moments(value[a:b]) for a, b in pairwise(ends))
+            for name, value in whole.items()
+        },
+        *form,
+    )
+    for name in NAMES:
+        assert float(found[name]) == pytest.approx(float(expected[name]), abs=1e-6)
+
+
+@given(st.integers(1, 20), st.integers(0, 100))
+def test_what_is_sent_is_the_whole_matrix(width, seed):
+    rows = torch.randn(5, width, generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(moments_of_all({"it": rows}, ALONE)["it"], moments(rows))

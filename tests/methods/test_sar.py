@@ -46,13 +46,6 @@ def test_without_collapse_the_average_of_the_loss_runs_on(flat, batches):
     assert float(tta.method.loss_average) == pytest.approx(expected, rel=1e-5)
 
 
-def test_nobody_sure_no_update(batches):
-    tta = dasp.adapt(Toy(seed=1), "sar", margin=1e-6)
-    outcome = tta(batches[0])
-    assert not outcome.updated
-    assert tta.method.loss_average.isnan()
-
-
 def test_nobody_sure_after_the_ascent_no_update_and_weights_restored(batches):
     """With a huge ascent the second forward is unsure of all: nothing may remain of it."""
     model = Toy(seed=1)

@@ -1,13 +1,15 @@
+"""SuMi: its selection and loss by hand and against the reference."""
+
 import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dasp
-from dasp.bench.trial import trial, trial_model
-from dasp.core.errors import ContractError, OptionError
+from dasp.bench.checks import trial, trial_model
+from dasp.core.errors import OptionError
 from dasp.methods.losses import entropy, read_balance
 from dasp.methods.sumi import mutual_information, pad_to, within_range
 from dasp.models import Toy
@@ -20,7 +22,6 @@ def features(seed, rows=9, columns=7):
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)).double()
 
 
-@settings(deadline=None)
 @given(seeds, times, st.floats(0.1, 50), st.floats(-20, 20))
 def test_the_range_rule_does_not_see_the_scale_or_the_origin_of_a_feature(seed, time, scale, shift):
     values = features(seed)
@@ -31,15 +32,6 @@ def test_the_range_rule_does_not_see_the_scale_or_the_origin_of_a_feature(seed, 
     assert torch.equal(kept, within_range(values * scales * signs + shift, time * 0.999))
 
 
-@settings(deadline=None)
-@given(seeds, times)
-def test_the_range_rule_goes_with_the_samples(seed, time):
-    values = features(seed)
-    order = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(within_range(values, time)[order], within_range(values[order], time))
-
-
-@settings(deadline=None)
 @given(seeds)
 def test_at_the_end_of_the_stream_everything_is_within(seed):
     assert within_range(features(seed), 1.0).all()
@@ -63,12 +55,6 @@ def test_mutual_information_by_hand():
     assert mutual_information(joint, joint, joint).abs().max() < 1e-6
     sure = torch.tensor([[200.0, 0.0]])
     assert torch.isfinite(mutual_information(sure, sure.flip(1), sure)).all()
-
-
-def test_zero_tokens_fill_up_on_the_side_that_is_asked_for():
-    tokens = torch.ones(2, 3, 4)
-    assert pad_to(tokens, 5, front=True)[0, :, 0].tolist() == [0, 0, 1, 1, 1]
-    assert pad_to(tokens, 5, front=False)[0, :, 0].tolist() == [1, 1, 1, 0, 0]
 
 
 def test_the_kept_samples_agree_with_the_reference(
@@ -145,22 +131,9 @@ def test_the_length_is_asked_for_when_it_is_first_needed(batches):
     tta = dasp.adapt(trial_model(), "sumi")
     with tta.frozen():
         assert tta(batches[0]).logits.shape == (16, 8)
-    with pytest.raises(OptionError, match="how many batches come before the next reset"):
+    with pytest.raises(OptionError, match="the number of batches until the next reset"):
         tta(batches[0])
     assert tta.memory.batch_index == 0
-
-
-def test_what_is_counted_is_the_prediction_after_the_update():
-    assert trial("sumi").options.predict == "after"
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_small_batches(size, batches):
-    tta = trial("sumi", lr=1e-2)
-    for batch in batches:
-        outcome = tta({name: value[:size] for name, value in batch.items()})
-        assert torch.isfinite(outcome.logits).all()
-        assert outcome.rejected is None
 
 
 @pytest.mark.parametrize(
@@ -171,8 +144,3 @@ def test_small_batches(size, batches):
 def test_impossible_settings(wrong):
     with pytest.raises(OptionError, match=next(iter(wrong))):
         dasp.adapt(Toy(), "sumi", **wrong)
-
-
-def test_three_modalities_are_refused(toy3):
-    with pytest.raises(ContractError, match="two modalities"):
-        dasp.adapt(toy3, "sumi")

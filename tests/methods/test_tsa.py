@@ -1,3 +1,5 @@
+"""TSA: its adapter, its loss and its prediction by hand."""
+
 import pytest
 import torch
 
@@ -23,11 +25,6 @@ def test_the_mean_is_taken_before_the_mask():
     assert float(tsa_loss(logits, 0.5, 0.95)) == pytest.approx(float(expected))
 
 
-def test_three_modalities_are_refused(toy3):
-    with pytest.raises(ContractError, match="two modalities"):
-        dasp.adapt(toy3, "tsa")
-
-
 def test_the_draw_depends_on_seed_and_place_in_the_stream(batches):
     tta, other = (dasp.adapt(Toy(seed=1), "tsa", lr=1e-2, seed=s) for s in (0, 1))
     for batch in batches:
@@ -46,3 +43,11 @@ def test_prediction_sums_both_views(batches):
         one = tta.model.fuse({"audio": tokens["audio"], "video": hat["video"]}).logits
         two = tta.model.fuse({"audio": hat["audio"], "video": tokens["video"]}).logits
     torch.testing.assert_close(tta(batches[1]).logits, one + two)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in dasp.METHODS if dasp.METHODS[n].exactly_two_modalities]
+)
+def test_methods_for_two_modalities_refuse_three(name):
+    with pytest.raises(ContractError, match="two modalities"):
+        dasp.adapt(Toy(modalities=("audio", "video", "depth"), depth=1), name)

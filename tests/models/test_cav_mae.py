@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+import dasp
 from dasp.core.contract import check_model
-from dasp.core.errors import InputError, OptionError
-from dasp.models import CavMae
+from dasp.core.errors import ContractError, InputError, OptionError
+from dasp.models import CavMae, CavMaeDepth, load_model
+from dasp.models.layers import SelfAttention, sincos_positions
 
 SMALL = {
     "embed_dim": 16, "num_heads": 2, "depth": 2, "audio_length": 48, "mel_bins": 32,
@@ -21,6 +23,17 @@ def model():
 def inputs():
     torch.manual_seed(1)
     return {"audio": torch.randn(3, 48, 32), "video": torch.randn(3, 3, 32, 32)}
+
+
+@pytest.fixture
+def model3():
+    torch.manual_seed(0)
+    return CavMaeDepth(**SMALL).eval()
+
+
+@pytest.fixture
+def inputs3(inputs):
+    return inputs | {"depth": torch.randn(3, 3, 32, 32)}
 
 
 def test_tokens_and_embeddings_agree_with_the_reference(
@@ -47,10 +60,6 @@ def test_the_published_size():
     assert model.positions["video"].shape == (1, 196, 768)
 
 
-def test_it_keeps_the_contract(model, inputs):
-    check_model(model, inputs)
-
-
 def test_attention_maps_change_nothing_and_sum_to_one(model, inputs):
     tokens = model.encode(inputs)
     plain, shown = model.fuse(tokens), model.fuse_with_attention(tokens)
@@ -73,11 +82,8 @@ def test_audio_comes_first_whatever_the_order(model, inputs):
     ("name", "shape"), [("audio", (3, 32, 48)), ("video", (3, 3, 32, 31)), ("video", (3, 32, 32))]
 )
 def test_a_wrong_shape_says_what_it_takes(model, name, shape):
-    with pytest.raises(InputError, match=f"'{name}' has shape .* takes"):
+    with pytest.raises(InputError, match=f"'{name}' has shape .* expected"):
         model.encode({name: torch.zeros(shape)})
-
-
-def test_nothing_to_fuse(model):
     with pytest.raises(InputError, match="at least one"):
         model.fuse({})
 
@@ -131,3 +137,63 @@ def test_own_norms_replace_the_shared_ones(model, inputs):
     changed = {n: model.fuse_own_norm({n: own}).embedding for n, own in tokens.items()}
     for name, embedding in changed.items():
         assert not torch.allclose(embedding, model.fuse({name: tokens[name]}).embedding, atol=0.01)
+
+
+def test_a_third_sensor_keeps_the_contract_and_has_all_parts(model3, inputs3):
+    check_model(model3, inputs3)
+    tokens = model3.encode(inputs3)
+    assert tokens["depth"].shape == (3, 16, 16)
+    shown = model3.fuse_with_attention(tokens).attention
+    assert list(shown.spans) == ["audio", "video", "depth"]
+    assert shown.spans["depth"] == slice(10, 26)
+    assert shown.weights.shape == (3, 2, 26, 26)
+    assert model3.encoder_depth() == {"audio": 2, "video": 2, "depth": 2}
+    layered = model3.encode_prompted(model3.embed(inputs3), {})
+    for name in tokens:
+        torch.testing.assert_close(layered[name].tokens, tokens[name])
+    before = model3.fuse_own_norm({"depth": tokens["depth"]}).logits
+    with torch.no_grad():
+        model3.shared_blocks[0].own_norm1["depth"].weight.mul_(2)
+    assert not torch.allclose(before, model3.fuse_own_norm({"depth": tokens["depth"]}).logits)
+
+
+def test_sizes_are_checked_and_named():
+    with pytest.raises(OptionError, match="range_size=30 is not a multiple"):
+        CavMaeDepth(**SMALL, range_size=30)
+    with pytest.raises(OptionError, match="did you mean 'range_size'"):
+        load_model("cav_mae_depth", range_sizes=16)
+    sizes = SMALL | {"range_size": 16, "range_blocks": 1}
+    assert load_model("cav_mae_depth", **sizes).encoder_depth()["depth"] == 1
+
+
+@pytest.mark.parametrize("method", ["tent", "eata", "sar", "read", "abpem", "pta", "dasp"])
+def test_methods_for_any_number_of_modalities_adapt_it(model3, inputs3, method):
+    outcome = dasp.adapt(model3, method, lr=1e-2)(inputs3)
+    assert outcome.logits.shape == (3, 5)
+    assert outcome.rejected is None
+
+
+@pytest.mark.parametrize("method", ["tsa", "sumi"])
+def test_methods_for_two_refuse_it(model3, method):
+    with pytest.raises(ContractError, match="defined for two modalities"):
+        dasp.adapt(model3, method)
+
+
+def test_shown_and_hidden_attention_agree():
+    torch.manual_seed(0)
+    layer, x = SelfAttention(12, 3), torch.randn(2, 5, 12)
+    out, weights = layer.with_weights(x)
+    torch.testing.assert_close(layer(x), out)
+    assert weights.shape == (2, 3, 5, 5)
+
+
+def test_positions_tell_rows_from_columns():
+    grid = sincos_positions(2, 3, 8).view(2, 3, 8)
+    assert torch.equal(grid[0, :, :4], grid[1, :, :4])  # the first half sees the column
+    assert torch.equal(grid[:, 0, 4:], grid[:, 2, 4:])  # the second half sees the row
+    assert len({tuple(row.tolist()) for row in grid.flatten(0, 1)}) == 6
+
+
+def test_positions_need_a_width_of_four():
+    with pytest.raises(ValueError, match="divisible by 4"):
+        sincos_positions(2, 2, 6)

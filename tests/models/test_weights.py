@@ -5,9 +5,20 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import dasp
+from dasp.bench.train import evaluate
 from dasp.core.errors import OptionError, WeightsError
-from dasp.models import CavMae, Toy, load_weights, save_weights
-from dasp.models.weights import from_published
+from dasp.data.shapes import SENSORS, SoundingShapes
+from dasp.models import (
+    CavMae,
+    CavMaeDepth,
+    Toy,
+    load_trained,
+    load_weights,
+    pretrained_names,
+    pretrained_path,
+    save_weights,
+)
+from dasp.models.weights import from_published, read_weights
 
 PUBLISHED = Path(__file__).parents[1] / "reference" / "model.safetensors"
 
@@ -15,10 +26,23 @@ PUBLISHED = Path(__file__).parents[1] / "reference" / "model.safetensors"
 def test_every_published_key_has_one_name_here(reference_model):
     names = [from_published(name) for name in load_file(PUBLISHED)]
     assert sorted(names) == sorted(reference_model.state_dict())
+    assert all(from_published(name) == name for name in names)
 
 
-def test_our_own_names_pass_through(reference_model):
-    assert all(from_published(name) == name for name in reference_model.state_dict())
+def test_sizes_come_from_the_checkpoint_and_unknown_names_are_refused(
+    reference_config, reference_model
+):
+    for key, value in reference_config.items():
+        if key in reference_model.config:
+            assert reference_model.config[key] == value
+    for wrong, message in (
+        ({"name": "cav_mae", "weights": PUBLISHED}, "num_heads"),  # which the width does not tell
+        ({"name": "toy", "feature": 3}, "did you mean 'features'"),
+        ({"name": "cavmae"}, "did you mean 'cav_mae'"),
+        ({"name": "sounding_shape_0"}, "did you mean 'sounding_shapes_0'"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            dasp.load_model(**wrong)
 
 
 def test_a_published_pickle(tmp_path, reference_model):
@@ -28,17 +52,6 @@ def test_a_published_pickle(tmp_path, reference_model):
     assert not model.training
     for name, value in reference_model.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
-
-
-def test_sizes_come_from_the_checkpoint(reference_config, reference_model):
-    for key, value in reference_config.items():
-        if key in reference_model.config:
-            assert reference_model.config[key] == value
-
-
-def test_heads_must_be_said_when_the_width_does_not_tell():
-    with pytest.raises(OptionError, match="num_heads"):
-        dasp.load_model("cav_mae", weights=PUBLISHED)
 
 
 def test_saved_weights_carry_their_sizes(tmp_path, reference_model, reference_batches):
@@ -85,7 +98,7 @@ def test_damaged_and_missing_files_are_named(tmp_path):
         dasp.load_model("cav_mae", weights=tmp_path / "none.pth")
     path = tmp_path / "list.pth"
     torch.save([1, 2], path)
-    with pytest.raises(WeightsError, match="no map from names to tensors"):
+    with pytest.raises(WeightsError, match="not a mapping from names to tensors"):
         dasp.load_model("cav_mae", weights=path)
     save_file({"x": torch.zeros(2)}, tmp_path / "other.safetensors")
     with pytest.raises(WeightsError, match="not the weights of a fine-tuned CAV-MAE"):
@@ -100,11 +113,66 @@ def test_a_wrapped_state_dict(tmp_path):
     assert torch.equal(again.norm.weight, model.norm.weight)
 
 
-def test_unknown_size():
-    with pytest.raises(OptionError, match="did you mean 'features'"):
-        dasp.load_model("toy", feature=3)
+def test_what_equals_the_base_is_not_stored_but_found(tmp_path):
+    base = load_trained(pretrained_path("sounding_shapes_1"))
+    model = CavMaeDepth(**base.config)
+    model.load_state_dict(base.state_dict(), strict=False)
+    with torch.no_grad():
+        model.norm.bias.add_(1)
+    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
+    save_weights(model, whole)
+    save_weights(model, part, base="sounding_shapes_1")
+    assert part.stat().st_size < whole.stat().st_size / 3
+    assert type(load_trained(whole)) is CavMaeDepth
+    torch.testing.assert_close(read_weights(part), read_weights(whole), rtol=0, atol=0)
+    torch.testing.assert_close(load_trained(part).state_dict(), model.state_dict(), rtol=0, atol=0)
+    with pytest.raises(OptionError, match="pretrained model"):
+        save_weights(model, part, base="sounding_shapes_9")
 
 
-def test_unknown_model():
-    with pytest.raises(OptionError, match="did you mean 'cav_mae'"):
-        dasp.load_model("cavmae")
+@pytest.fixture(scope="module")
+def samples():
+    cache = {}
+
+    def of(model, flavour="balanced"):
+        if flavour not in cache:
+            shapes = SoundingShapes("test", 144, flavour, modalities=SENSORS)
+            cache[flavour] = [shapes[index] for index in range(len(shapes))]
+        return [({n: s.inputs[n] for n in model.modalities}, s.label) for s in cache[flavour]]
+
+    return of
+
+
+@pytest.mark.parametrize("name", pretrained_names())
+def test_a_shipped_model_knows_its_set_by_each_modality(name, samples):
+    model = dasp.load_model(name)
+    assert not model.training
+    assert 5e5 < pretrained_path(name).stat().st_size < 3e6
+    accuracy = evaluate(model, samples(model, "sound" if "_sound_" in name else "balanced"))
+    assert accuracy["fused"] >= 80
+    assert accuracy["audio"] >= 50
+    assert accuracy["video"] >= (30 if "_sound_" in name else 50)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_third_sensor_helps_and_leaves_the_other_encoders_alone(seed, samples):
+    two = load_trained(pretrained_path(f"sounding_shapes_{seed}"))
+    three = load_trained(pretrained_path(f"sounding_shapes_depth_{seed}"))
+    assert three.modalities == ("audio", "video", "depth")
+    ours, theirs = three.state_dict(), two.state_dict()
+    frozen = [name for name in theirs if name.startswith(("patch_embed", "positions", "blocks"))]
+    assert all(torch.equal(ours[name], theirs[name]) for name in frozen)
+    accuracy = evaluate(three, samples(three))
+    assert accuracy["fused"] > accuracy["audio+video"] > max(accuracy["audio"], accuracy["video"])
+    assert accuracy["fused"] > evaluate(two, samples(two))["fused"]
+    assert 50 <= accuracy["depth"] <= 85
+
+
+def test_shipped_models_are_independent():
+    heads = [
+        load_trained(pretrained_path(f"sounding_shapes_{seed}")).head[1].weight.detach()
+        for seed in range(3)
+    ]
+    for one, two in ((0, 1), (0, 2), (1, 2)):
+        similarity = torch.cosine_similarity(heads[one].flatten(), heads[two].flatten(), dim=0)
+        assert abs(float(similarity)) < 0.5

@@ -1,40 +1,37 @@
 import pytest
 
 from dasp.core.errors import OptionError
-from dasp.page.feed import Update
+from dasp.page.runner import RUN_COMMANDS, Feed, Update
 
 
-class Counting:
-    """A feed that counts: each batch is a point, every third has samples and a sound."""
+class Counting(Feed):
+    """A feed whose points count up; every third batch has a sample with a sound."""
 
-    follows = False
-
-    def __init__(self, last=None, can=("play", "pause", "step", "speed", "reset")):
-        self.number, self.last, self.can = 0, last, can
-        self.resets, self.wishes = 0, []
+    def __init__(self, last=None, can=(*RUN_COMMANDS, "corrupt")):
+        self.number, self.last, self.can = 0, last, list(can)
+        self.resets, self.commands = 0, []
 
     def about(self):
-        return {"title": "counting", "can": list(self.can), "modalities": ["audio", "video"]}
+        return {"title": "counting", "can": self.can, "modalities": ["audio", "video"]}
 
     def state(self):
-        return {"wishes": len(self.wishes)}
+        return {"commands": len(self.commands)}
 
     def next(self):
         if self.number == self.last:
             return None
-        self.number += 1
-        n = self.number - 1
-        samples = [{"class": "one", "sound": True}] if n % 3 == 0 else []
-        return Update({"n": n}, samples, {0: b"RIFF"} if samples else {})
+        n, self.number = self.number, self.number + 1
+        has_sample = n % 3 == 0
+        return Update({"n": n}, [{"class": "one"}] * has_sample, {0: b"RIFF"} if has_sample else {})
 
     def reset(self):
         self.number = 0
         self.resets += 1
 
-    def obey(self, wish):
-        if wish.get("severity") == 9:
+    def control(self, command):
+        if command.get("severity") == 9:
             raise OptionError("severity is 0 to 5, not 9.")
-        self.wishes.append(wish)
+        self.commands.append(command)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import json
 import pytest
 
 import dasp
-from dasp.core.errors import DataError, OptionError
+from dasp.core.errors import DataError
 from dasp.models.toy import Toy
 from dasp.page.follow import LogFeed
 from dasp.service.events import EventLog
@@ -16,7 +16,7 @@ def fed(count=6):
 
 
 def rest(feed):
-    """Everything that is there now."""
+    """Return all updates that are there now."""
     return list(iter(feed.next, None))
 
 
@@ -41,10 +41,10 @@ def test_it_shows_what_a_running_process_writes(tmp_path):
     assert feed.next() is None
 
 
-@pytest.mark.parametrize("options", [{"variant": "robust"}, {"level": "own"}, {"score": "profile"}])
+@pytest.mark.parametrize("options", [{}, {"score": "cosine"}, {"level": "lowest"}])
 def test_a_limit_that_is_not_in_the_log_is_not_made_up(tmp_path, options):
     log = tmp_path / "events.jsonl"
-    tta = dasp.adapt(Toy(seed=1), "dasp", log=log, **options)
+    tta = dasp.adapt(Toy(seed=1), "robust", log=log, **options)
     tta(fed()[0])
     assert LogFeed(log).next().point["limits"] == {}
 
@@ -117,14 +117,10 @@ def test_other_events_are_notes_of_the_next_batch(tmp_path):
     assert notes == [None, "ValueError: no"]
 
 
-def test_it_only_looks_and_says_what_is_missing(tmp_path):
+def test_an_empty_log_is_left_as_it_is_and_a_missing_one_refused(tmp_path):
     path = tmp_path / "events.jsonl"
     with pytest.raises(DataError, match="no event log"):
         LogFeed(path)
     path.touch()
-    feed = LogFeed(path)
-    assert feed.next() is None
-    for act in (feed.reset, lambda: feed.obey({"do": "corrupt"})):
-        with pytest.raises(OptionError, match="looked at"):
-            act()
+    assert LogFeed(path).next() is None
     assert path.read_bytes() == b""

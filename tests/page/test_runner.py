@@ -1,20 +1,74 @@
-import threading
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dasp.core.errors import OptionError
-from dasp.page.board import Board, Mark
-from dasp.page.runner import ENDED, Runner
+from dasp.page.runner import ENDED, SOUNDS, Cursor, History, Runner, Update
+
+ACTIONS = st.lists(st.sampled_from(["publish", "clear", "back", "look", "state"]), max_size=60)
+
+
+class Browser:
+    """Keeps what the page's script keeps."""
+
+    def __init__(self):
+        self.seen, self.points, self.state, self.samples = Cursor(), [], None, None
+
+    def look(self, history, state=None):
+        news, self.seen = history.since(self.seen, state)
+        if news is not None:
+            self.points = news["points"] if news["fresh"] else self.points + news["points"]
+            self.state = news.get("state", self.state)
+            self.samples = news.get("samples", self.samples)
+
+
+@given(actions=ACTIONS)
+def test_browsers_that_look_at_any_time_end_with_the_same(actions):
+    history, often, number, state = History(limit=1000), Browser(), 0, None
+    for place, action in enumerate(actions):
+        if action == "publish":
+            history.publish(Update({"n": number}, [{"class": place}]))
+            number += 1
+        elif action == "clear":
+            history.clear()
+            number = 0
+        elif action == "back":
+            number //= 2
+            history.publish(Update({"n": number}, keep=number))
+            number += 1
+        elif action == "state":
+            state = {"place": place}
+        else:
+            often.look(history, state)
+    late = Browser()
+    for browser in (often, late):
+        browser.look(history, state)
+        assert [p["n"] for p in browser.points] == list(range(number))
+        assert history.since(browser.seen, state) == (None, browser.seen)
+    assert (often.state, often.samples) == (late.state, late.samples)
+
+
+def test_a_browser_that_never_looks_costs_no_memory():
+    history, slow = History(limit=50), Browser()
+    slow.look(history)
+    for n in range(500):
+        history.publish(Update({"n": n}, [{"class": n}], {2: bytes([n % 256])}))
+    slow.look(history)
+    assert [p["n"] for p in slow.points] == list(range(450, 500))
+    assert slow.samples["list"] == [{"class": 499}]
+    assert history.sound(slow.samples["key"], 2) == bytes([499 % 256])
+    assert history.sound(slow.samples["key"], 3) is None
+    assert [n for n in range(500) if history.sound(f"0-{n}", 2)] == list(range(500 - SOUNDS, 500))
 
 
 def shown(runner):
-    news, _ = runner.board.since(Mark())
-    return news
+    return runner.news(Cursor())[0]
 
 
 def until(true, patience=20.0):
-    """Wait until something holds; how long it takes is not what is tested."""
+    """Wait until something holds; how long that takes is not tested."""
     end = time.monotonic() + patience
     while not true():
         assert time.monotonic() < end, "it never came"
@@ -26,7 +80,7 @@ def run():
     runners = []
 
     def start(feed, playing=False):
-        runners.append(Runner(feed, Board(), playing))
+        runners.append(Runner(feed, playing))
         runners[-1].start()
         return runners[-1]
 
@@ -35,47 +89,49 @@ def run():
         runner.stop()
 
 
-def test_a_step_is_one_batch(run, counting):
+def test_a_step_is_one_batch_and_reset_returns_to_the_source(run, counting):
     runner = run(counting())
     for n in range(4):
-        runner.obey({"do": "step"})
+        runner.control({"do": "step"})
         until(lambda n=n: len(shown(runner)["points"]) == n + 1)
     time.sleep(0.05)
     assert runner.feed.number == 4
+    runner.control({"do": "reset"})
+    until(lambda: not shown(runner)["points"])
+    assert runner.feed.resets == 1
+    runner.control({"do": "step"})
+    until(lambda: [p["n"] for p in shown(runner)["points"]] == [0])
 
 
 def test_it_plays_until_it_is_paused(run, counting):
     runner = run(counting(), playing=True)
-    runner.obey({"do": "speed", "value": 8})
+    runner.control({"do": "speed", "value": 8})
     until(lambda: len(shown(runner)["points"]) > 2)
-    runner.obey({"do": "pause"})
-    assert not shown(runner)["state"]["playing"]
-    time.sleep(0.05)  # for the batch in hand
+    runner.control({"do": "pause"})
+    time.sleep(0.2)  # the batch in hand
     before = runner.feed.number
     time.sleep(0.4)
     assert runner.feed.number == before
-    runner.obey({"do": "play"})
+    runner.control({"do": "play"})
     until(lambda: runner.feed.number > before)
 
 
-def test_reset_empties_the_board_and_goes_on_from_the_source(run, counting):
-    runner = run(counting())
-    for n in range(4):
-        runner.obey({"do": "step"})
-        until(lambda n=n: len(shown(runner)["points"]) == n + 1)
-    runner.obey({"do": "reset"})
-    until(lambda: not shown(runner)["points"])
-    assert runner.feed.resets == 1
-    runner.obey({"do": "step"})
-    until(lambda: [p["n"] for p in shown(runner)["points"]] == [0])
+def test_commands_to_the_feed_do_not_speed_up_the_run(run, counting):
+    runner = run(counting(), playing=True)
+    runner.control({"do": "speed", "value": 0.5})
+    for _ in range(20):
+        runner.control({"do": "corrupt", "severity": 1})
+        time.sleep(0.02)
+    assert runner.feed.number <= 3
+    assert shown(runner)["state"]["commands"] == 20
 
 
 def test_the_end_of_a_stream_pauses_and_says_so(run, counting):
     runner = run(counting(last=2), playing=True)
-    runner.obey({"do": "speed", "value": 8})
+    runner.control({"do": "speed", "value": 8})
     until(lambda: shown(runner)["state"]["note"] == ENDED)
     assert not shown(runner)["state"]["playing"]
-    runner.obey({"do": "reset"})
+    runner.control({"do": "reset"})
     until(lambda: shown(runner)["state"]["note"] == "")
 
 
@@ -86,47 +142,28 @@ def test_an_exception_is_shown_and_the_runner_lives(run, counting):
     until(lambda: "ZeroDivisionError" in shown(runner)["state"]["note"])
     assert not shown(runner)["state"]["playing"]
     feed.next = good
-    runner.obey({"do": "step"})
-    until(lambda: shown(runner)["points"])
-    until(lambda: shown(runner)["state"]["note"] == "")
+    runner.control({"do": "step"})
+    until(lambda: shown(runner)["points"] and shown(runner)["state"]["note"] == "")
 
 
 @pytest.mark.parametrize(
-    ("wish", "words"),
+    ("command", "words"),
     [
-        ({"do": "fly"}, "unknown wish 'fly'"),
-        ({"do": ["play"]}, "unknown wish"),
-        ({}, "unknown wish"),
+        ({"do": "fly"}, "unknown command 'fly'"),
+        ({"do": "order"}, "unknown command"),  # not one of this feed's
+        ({"do": ["play"]}, "unknown command"),
+        ({}, "unknown command"),
         ({"do": "speed"}, "speed is one of"),
         ({"do": "speed", "value": True}, "speed is one of"),
         ({"do": "speed", "value": [1]}, "speed is one of"),
         ({"do": "corrupt", "severity": 9}, "severity"),
     ],
 )
-def test_a_wish_that_cannot_be_changes_nothing(run, counting, wish, words):
+def test_an_invalid_command_changes_nothing(run, counting, command, words):
     runner = run(counting())
     before = shown(runner)["state"]
     with pytest.raises(OptionError, match=words):
-        runner.obey(wish)
+        runner.control(command)
     assert shown(runner)["state"] == before
-
-
-def test_wishes_from_many_threads_all_arrive(run, counting):
-    runner = run(counting())
-
-    def ask():
-        for severity in range(20):
-            runner.obey({"do": "corrupt", "severity": severity % 6})
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert shown(runner)["state"]["wishes"] == 80
-
-
-def test_who_only_looks_on_can_ask_for_nothing(run, counting):
-    runner = run(counting(can=()))
-    with pytest.raises(OptionError, match="only looks on"):
-        runner.obey({"do": "pause"})
+    with pytest.raises(OptionError, match="read-only"):
+        run(counting(can=())).control(command)

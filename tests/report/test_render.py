@@ -1,97 +1,216 @@
-import csv
-import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
 
 import pytest
-from rich.console import Console
+from PIL import Image
 
-from dasp.report.grid import Cell, Column, Quantity, Table
-from dasp.report.groups import group_results
-from dasp.report.render import to_csv, to_html, to_latex, to_markdown, to_rich
-from dasp.report.tables import main_table
+from dasp.report import figures
+from dasp.report.commands import publish, report
+from dasp.report.compare import PlanRun, group_runs
+from dasp.report.frame import read_results
+from dasp.report.sections import sections_of, show
 
-TABLE = Table(
-    "small",
-    "50 % of <all> & more",
-    (Column("method"), Column("a_b", ("accuracy", "gain")), Column("cost", ("value",))),
-    (
-        (
-            Cell("x|<y>_[bold]"),
-            Cell(quantities=(Quantity(76.71, 0.52), Quantity(1.26, 0.2, signed=True)), best=True),
-            Cell(quantities=(Quantity(3.0, digits=2),)),
-        ),
-        (
-            Cell("z"),
-            Cell(quantities=(Quantity(70.0), Quantity(-1.0, signed=True)), worse=True),
-            Cell(quantities=(Quantity(None),)),
-        ),
-    ),
-)
+VOID = {"meta", "br", "path", "use", "rect"}
 
 
-def drawn(table, width=80):
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(to_rich(table))
-    return console.export_text()
+class Page(HTMLParser):
+    """Collects the ids, links and text of a page; fails if a tag is left open."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.outside, self.words = [], [], [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.ids += [given["id"]] if "id" in given else []
+        self.links += [given["href"]] if tag == "a" else []
+        self.outside += [v for k, v in attrs if k in ("src", "href") and not v.startswith("#")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
 
 
-def test_console():
-    text = drawn(TABLE)
-    assert "76.7 ±0.5" in text
-    assert "▼−1.0" in text
-    assert "x|<y>_[bold]" in text
+@pytest.fixture
+def looks():
+    return figures.looks_of(["source", "tent", "read", "dasp"])
 
 
-def test_the_main_table_fits_a_narrow_terminal(results):
-    text = drawn(main_table(group_results(results)[0]))
-    assert "…" not in text
-    assert "interleaved" in text
+@pytest.fixture
+def charts(grid, make, make_cost, group, looks):
+    """One chart of each kind."""
+    clean = {"seen": 50, "joint": [40, 30, 35], "audio": [20, 20, 10]}
+    mine = group(*grid)
+    varied = [("source", make("source")), ("dasp", make())]
+    varied += [(f"dasp delta={d}", make(options={"delta": d})) for d in (0.0, 0.2, 0.5)]
+    sizes = [make(batch_size=size) for size in (16, 32)]
+    runs = [PlanRun("dasp", r.run.protocol, r.run.key, r) for r in sizes]
+    return [
+        figures.overview_chart(mine, looks),
+        figures.domain_chart(mine, "interleaved", looks),
+        figures.stream_chart(mine, "interleaved", looks),
+        figures.diagnosis_chart(mine, "interleaved"),
+        figures.forgetting_chart(group(make(clean=clean)), "interleaved", looks),
+        *figures.sensitivity_charts(group(*varied), looks),
+        *figures.batch_size_charts(group_runs(runs), looks),
+        *figures.efficiency_charts([("dasp", make_cost())], runs, looks),
+    ]
 
 
-def test_markdown():
-    lines = to_markdown(TABLE).splitlines()
-    assert lines[3] == "| --- | ---: | ---: |"
-    assert lines[4] == r"| x\|<y>_[bold] | **76.7 ±0.5**<br>+1.3 ±0.2 | 3.00 |"
-    assert lines[5] == "| z | 70.0<br>▼−1.0 | – |"
+def test_every_chart_is_written_as_svg_pdf_and_png(charts, tmp_path):
+    assert len({chart.name for chart in charts}) == 8
+    for chart in charts:
+        svg, pdf, png = chart.save(tmp_path)
+        root = ET.fromstring(svg.read_text())
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert root.get("aria-label") == chart.caption
+        assert pdf.read_bytes().startswith(b"%PDF-")
+        assert pdf.read_bytes().rstrip().endswith(b"%%EOF")
+        with Image.open(png) as image:
+            assert image.size == tuple(round(160 * inch) for inch in chart.figure.get_size_inches())
+            image.load()
+            assert len(image.getcolors(1 << 20)) > 10
 
 
-def test_csv_has_plain_numbers():
-    rows = list(csv.DictReader(io.StringIO(to_csv(TABLE))))
-    assert rows[0] == {
-        "method": "x|<y>_[bold]",
-        "a_b accuracy": "76.71",
-        "a_b accuracy std": "0.52",
-        "a_b gain": "1.26",
-        "a_b gain std": "0.2",
-        "cost": "3",
-        "cost std": "",
+def test_charts_name_what_they_draw(charts):
+    overview, domains, stream, *_ = (chart.svg for chart in charts)
+    for label in ("tent", "read", "dasp"):
+        assert f">{label}</text>" in overview
+    assert ">video/fog/5</text>" in domains
+    assert ">V fog</text>" in stream
+    assert figures.PALETTE[1][0] not in stream  # the page says which colour it is
+    assert "var(--s1)" in stream
+
+
+def test_figures_do_not_change_without_need(grid, group, looks, tmp_path):
+    contents = []
+    for name in ("a", "b"):
+        chart = figures.stream_chart(group(*grid), "interleaved", looks)
+        contents.append([path.read_bytes() for path in chart.save(tmp_path / name)])
+    assert contents[0] == contents[1]
+
+
+def test_a_label_looks_the_same_in_every_figure():
+    one, two = figures.looks_of(["tent", "source"]), figures.looks_of(["source", "tent", "x"])
+    assert one["tent"] == two["tent"]
+    places = [figures.looks_of(map(str, range(20)))[str(n)] for n in range(20)]
+    drawn = [(p.colour, str(p.line["linestyle"]), p.marker["marker"]) for p in places]
+    assert len(set(drawn)) == 20
+
+
+def test_without_source_or_diagnosis_there_is_no_such_chart(make, group, looks):
+    alone = group(make("tent"))
+    assert figures.overview_chart(alone, looks) is None
+    assert figures.diagnosis_chart(alone, "interleaved") is None
+    assert figures.forgetting_chart(alone, "interleaved", looks) is None
+
+
+def test_the_report_of_a_folder(grid, make_cost, write, tmp_path, capsys):
+    rows = [(r.run.method, r) for r in grid]
+    folder = write(tmp_path / "results", {"methods": rows})
+    write(folder, {"costs": [("dasp", make_cost())]}, show=["efficiency"])
+    assert report(folder, out=tmp_path / "out", title="A <b>title</b>") == 0
+    page = Page((tmp_path / "out" / "report.html").read_text())
+    text = " ".join(page.words)
+    assert page.outside == []  # nothing is fetched
+    assert "A <b>title</b>" in text
+    assert {"plan-methods", "plan-costs", "run"} <= set(page.ids)
+    linked = {link for link in page.links if link.startswith("#run-")}
+    assert linked == {f"#run-{r.run.key}" for r in grid}
+    assert all(link[1:] in page.ids for link in set(page.links) - linked)
+    main = read_main(tmp_path / "out" / "tables" / "methods" / "main.md")
+    assert all(cell in text for cell in re.findall(r"\d\d\.\d ±\d\.\d", main))
+    tables = tmp_path / "out" / "tables" / "methods"
+    stems = {path.stem for path in tables.iterdir()}
+    assert {"main", "runs", "options", "paired", "rivals", "diagnosis", "cost"} <= stems
+    assert {path.suffix for path in tables.iterdir()} == {".csv", ".md", ".tex"}
+    drawn = list((tmp_path / "out" / "figures").rglob("*.*"))
+    assert {path.suffix for path in drawn} == {".svg", ".pdf", ".png"}
+    printed = capsys.readouterr().out
+    assert "Plan methods" in printed
+    assert "report.html" in printed
+
+
+def read_main(path):
+    text = path.read_text()
+    assert "| source |" in text
+    return text
+
+
+def test_the_numbers_of_a_run_are_in_the_page(make, write, tmp_path):
+    run = make(right=[32, 16], clean={"seen": 9, "joint": [9, 8, 7]})
+    folder = write(tmp_path, {"p": [("</script>", run)]}, show=[])
+    publish(folder, folder)
+    text = (folder / "report.html").read_text()
+    data = re.search(r'id="run-data">(.*?)</script>', text, re.S)[1]
+    found = json.loads(data)["runs"][run.run.key]
+    assert found["label"] == "</script>"
+    assert sum(found["right"]) == 48
+    assert found["domains"] == [32, 16]
+    assert found["scores"]["video"] == [300] * 4 + [200] * 4
+    assert found["named"] == {"audio": [4, 5, 6, 7], "video": [0, 1, 2, 3]}
+    assert found["clean"]["joint"] == [9, 8, 7]
+
+
+def test_damage_and_unfinished_plans_come_first(make, write, tmp_path, capsys):
+    lost = make("tent")
+    folder = write(tmp_path, {"p": [("dasp", make()), ("tent", lost)]}, show=[], missing=[lost])
+    (folder / "runs" / "broken.json").write_text("{")
+    assert publish(folder, folder) == 1
+    text = (folder / "report.html").read_text()
+    top = text[: text.index("<section")]
+    assert "runs/broken.json was left out" in top
+    assert "Plan p: 1 of 2 runs are missing; run `dasp bench p` to finish." in top
+    assert "1 of 2 runs are missing" in " ".join(capsys.readouterr().out.split())
+
+
+def test_settings_of_one_plan_are_shown_apart(make, write, tmp_path):
+    runs = [(n, make(n, batch_size=b)) for n in ("source", "dasp") for b in (16, 32)]
+    folder = write(tmp_path, {"sizes": runs}, show=["batch_size", "comparison", "robustness"])
+    (section,) = sections_of(read_results(folder))
+    names = [item.name for part in show(section).parts for item in part.items]
+    assert {"batch-16-main", "batch-32-main", "batch-size", "batch-size-interleaved"} <= set(names)
+    robustness = next(
+        i for part in show(section).parts for i in part.items if i.name == "robustness"
+    )
+    streams = [row[0].text for row in robustness.rows]
+    assert streams == ["interleaved (batch 16)", "interleaved (batch 32)", "average", "floor"]
+
+
+def test_plans_that_ask_for_it_share_a_section(make, write, tmp_path):
+    plans = {
+        name: [(n, make(n, protocol)) for n in ("source", "dasp")]
+        for name, protocol in (("one", "pairs"), ("two", "sorted"))
     }
-    assert rows[1]["a_b gain"] == "-1"
-    assert rows[1]["cost"] == ""
+    folder = write(tmp_path, plans, show=["robustness", "together"])
+    sections = sections_of(read_results(folder))
+    assert [section.name for section in sections] == ["one", "two", "together"]
+    items = [item for part in show(sections[-1]).parts for item in part.items]
+    assert [item.name for item in items] == ["floors", "robustness"]
+    assert [row[0].text for row in items[1].rows][:2] == ["pairs", "sorted"]
 
 
-def test_csv_of_every_row_has_every_column(results):
-    rows = list(csv.reader(io.StringIO(to_csv(main_table(group_results(results)[0])))))
-    assert {len(row) for row in rows} == {len(rows[0])}
+def test_what_cannot_be_shown_is_said(make, write, tmp_path):
+    folder = write(tmp_path, {"p": [("dasp", make())]}, show=["comparison", "horoscope"])
+    (section,) = sections_of(read_results(folder))
+    assert "this version cannot show 'horoscope'." in show(section).notes
 
 
-def test_latex():
-    text = to_latex(TABLE)
-    assert r"\caption{50 \% of <all> \& more}" in text
-    assert r"\begin{tabular}{lrr}" in text
-    assert r"{@{}r@{}}\textbf{76.7 $\pm$0.5} \\ {\scriptsize +1.3 $\pm$0.2}\end{tabular}" in text
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 3
-    assert r"$\downarrow$$-$1.0" in text
-    assert r"x|<y>\_[bold]" in text
-    assert text.isascii()
-
-
-def test_html_escapes_and_marks():
-    text = to_html(TABLE)
-    assert "x|&lt;y&gt;_[bold]" in text
-    assert '<td class="best"><strong>76.7 ±0.5</strong><br><small>+1.3 ±0.2</small></td>' in text
-    assert '<td class="worse">70.0<br><small>▼−1.0</small></td>' in text
-
-
-@pytest.mark.parametrize(("value", "shown"), [(-0.04, "+0.0"), (0.0, "+0.0"), (-0.06, "−0.1")])
-def test_no_negative_zero(value, shown):
-    assert Quantity(value, signed=True).text == shown
+def test_a_summary_of_some_plans(make, write, tmp_path, capsys):
+    folder = write(tmp_path, {"one": [("dasp", make())], "two": [("tent", make("tent"))]}, show=[])
+    publish(folder, folder, only=["two"])
+    printed = capsys.readouterr().out
+    assert "Plan two" in printed
+    assert "Plan one" not in printed

@@ -1,165 +1,314 @@
-from statistics import fmean, stdev
+import csv
+import io
+import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 
-from dasp.report.cost import cost_table
-from dasp.report.groups import group_results
-from dasp.report.runs import run_of
-from dasp.report.tables import (
-    corruption_table,
-    diagnosis_counts,
-    diagnosis_table,
-    main_table,
-    verdict,
-)
+from dasp.report import tables
+from dasp.report.compare import PlanRun, group_runs, streams_of
+from dasp.report.formats import Cell, Column, Table, mark_best, mean_std, number
+
+PAIR = "video/fog/5+audio/rain/5"
 
 
-def rows_of(table):
-    titles = [column.title for column in table.columns]
-    return {row[0].text: dict(zip(titles, row, strict=True)) for row in table.rows}
+def numbers_of(table):
+    """Return {first text columns: {column: number}} as the CSV file holds them."""
+    words = [c.heading for c in table.columns if not c.parts and c.heading != "n"]
+    found = {}
+    for row in csv.DictReader(io.StringIO(table.to_csv())):
+        key = tuple(row[name] for name in words)
+        found[key if len(key) > 1 else key[0]] = {
+            name: float(value) for name, value in row.items() if value and name not in words
+        }
+    return found
 
 
-def exact(results, label, protocol):
-    return [
-        100 * r["result"]["right"] / r["result"]["seen"]
-        for r in sorted(results, key=lambda r: r["cell"]["model"]["name"])
-        if (r["cell"]["label"], r["cell"]["protocol"]) == (label, protocol)
+def cell_of(table, row, heading):
+    place = [column.heading for column in table.columns].index(heading)
+    return next(own[place] for own in table.rows if own[0].text == row)
+
+
+def groups_of(results):
+    pairs = [r if isinstance(r, tuple) else (r.run.method, r) for r in results]
+    return group_runs(PlanRun(label, r.run.protocol, r.run.key, r) for label, r in pairs)
+
+
+def test_the_main_table_by_hand(make, group):
+    rows = {
+        "source": {"a": [32, 32], "b": [32, 0]},
+        "tent": {"a": [16, 32], "b": [32, 0]},
+        "dasp": {"a": [64, 64], "b": [48, 16]},
+    }
+    runs = [
+        make(name, model=m, right=right) for name, own in rows.items() for m, right in own.items()
+    ]
+    table = tables.main_table(group(*runs))
+    found = {row[0].text: row for row in table.rows}
+    assert found["source"][1].means[0] == pytest.approx(mean_std([50, 25]))
+    assert found["dasp"][1].means == (
+        pytest.approx(mean_std([100, 50])),
+        pytest.approx(mean_std([50, 25])),
+    )
+    assert (found["dasp"][1].best, found["tent"][1].best) == (True, False)
+    assert (found["dasp"][1].worse, found["tent"][1].worse) == (False, True)
+    head, line = table.to_csv().splitlines()[0], table.to_csv().splitlines()[-1]
+    assert head == (
+        "method,interleaved accuracy,interleaved accuracy std,interleaved gain,"
+        "interleaved gain std,n"
+    )
+    assert line == "dasp,75,35.3553,37.5,17.6777,2"
+
+
+def test_a_method_that_lacks_a_replicate_cannot_be_best(make, group):
+    runs = [make("source", model=m, right=[32, 32]) for m in "ab"] + [
+        make("dasp", model="a", right=[64, 64])
+    ]
+    table = tables.main_table(group(*runs))
+    assert cell_of(table, "source", "interleaved").best
+    assert not cell_of(table, "dasp", "interleaved").best
+    (both,) = groups_of([*runs, make("dasp", "clean", "a"), make("dasp", "clean", "b")])
+    assert cell_of(tables.main_table(both), "dasp", "n").text == "1–2"
+
+
+def test_accuracy_by_domain_joins_the_visits_of_a_domain(make, group):
+    domains = ["video/fog/5", "clean", "video/fog/5"]
+    run = make(domains=domains, right=[64, 32, 32], named=[""] * 12)
+    assert numbers_of(tables.domain_table(group(run), "interleaved")) == {
+        "video/fog/5": {"dasp": 75.0},
+        "clean": {"dasp": 50.0},
+    }
+
+
+def test_paired_differences_are_those_of_the_main_table(grid, group):
+    mine = group(*grid)
+    main, paired = numbers_of(tables.main_table(mine)), numbers_of(tables.paired_table(mine))
+    assert list(paired) == ["tent", "read", "dasp"]
+    for label, own in paired.items():
+        for name in ("continual video", "interleaved", "average"):
+            assert own[f"{name} difference"] == main[label][f"{name} gain"]
+            assert own[f"{name} low"] < own[f"{name} difference"] < own[f"{name} high"]
+            assert own[f"{name} models"] == 2
+    assert not tables.paired_table(group(grid[-1])).rows  # without Source
+
+
+def test_the_rival_is_the_best_of_the_others(grid, group):
+    mine = group(*grid)
+    for protocol, label, rival, _, verdict in tables.rivals_table(mine).rows:
+        name = protocol.text.replace(" ", "/") if "video" in protocol.text else protocol.text
+        means = mine.accuracy(name).mean().drop("source")
+        assert rival.text == means.drop(label.text).idxmax()
+        assert verdict.text in ("better", "worse", "mixed", "unclear")
+
+
+def test_every_run_links_to_its_page(make, group):
+    runs = [make(seed=0), make(seed=1), make("source", seed=1)]
+    table = tables.runs_table(group(*runs))
+    rows = [(row[0].text, row[1].text, row[2].run) for row in table.rows]
+    assert sorted(rows) == sorted(
+        (r.run.method, f"shapes_0, seed {r.run.seed}", r.run.key) for r in runs
+    )
+
+
+def test_options_and_cost(make, group):
+    fitted = make("eata", source={"samples": 32})
+    mine = group(make("source"), make(), fitted)
+    options = {row[0].text: row[1].text for row in tables.options_table(mine).rows}
+    assert options["dasp"] == "lr = 0.001, delta = 0.05"
+    assert options["eata"].endswith("fitted with 32 clean samples")
+    cost = numbers_of(tables.cost_table(mine))
+    assert cost["dasp"]["ms a batch"] == 60.0
+    assert cost["dasp"]["× Source"] == 3.0
+    assert cost["source"]["% updated"] == 0.0
+
+
+def test_forgetting_at_the_end_and_at_worst(make, group):
+    clean = {"seen": 50, "joint": [40, 30, 35], "video": [20, 20, 10]}
+    mine = group(make("source", clean={"seen": 50, "joint": [9, 9, 9]}), make(clean=clean))
+    assert numbers_of(tables.forgetting_table(mine)) == {
+        ("dasp", "interleaved"): {
+            "all together end": 10.0,
+            "all together worst": 20.0,
+            "video alone end": 20.0,
+            "video alone worst": 20.0,
+        }
+    }
+    assert not tables.forgetting_table(group(make())).rows
+
+
+def test_sensitivity_includes_the_value_of_the_row_itself(make, group):
+    rows = [("source", make("source", right=[0, 32])), ("dasp", make(right=[32, 32]))]
+    varied = {0.0: 16, 0.2: 64}
+    rows += [
+        (f"dasp delta={value}", make(right=[n, n], options={"delta": value}))
+        for value, n in varied.items()
+    ]
+    table = tables.sensitivity_table(group(*rows))
+    values = [(*(cell.text for cell in row[:3]), row[3].means[0][0]) for row in table.rows]
+    assert values == [
+        ("dasp", "delta", "0", 25.0),
+        ("dasp", "delta", "0.05", 50.0),
+        ("dasp", "delta", "0.2", 100.0),
+        ("source", "", "", 25.0),
     ]
 
 
-def test_accuracy_and_paired_gain(results):
-    cell = rows_of(main_table(group_results(results)[0]))["dasp"]["interleaved"]
-    mine, source = exact(results, "dasp", "interleaved"), exact(results, "source", "interleaved")
-    gains = [a - b for a, b in zip(mine, source, strict=True)]
-    accuracy, gain = cell.quantities
-    assert (accuracy.value, accuracy.spread) == pytest.approx((fmean(mine), stdev(mine)))
-    assert (gain.value, gain.spread) == pytest.approx((fmean(gains), stdev(gains)))
+def test_batch_sizes_side_by_side(make):
+    sizes = {16: 32, 32: 64}
+    groups = groups_of([make(batch_size=size, right=[n, n]) for size, n in sizes.items()])
+    found = numbers_of(tables.batch_size_table(groups))
+    assert found == {("dasp", "interleaved"): {"batch 16": 50.0, "batch 32": 100.0}}
+    assert not tables.batch_size_table(groups[:1]).rows
 
 
-def test_average_is_over_the_protocols(results):
-    row = rows_of(main_table(group_results(results)[0]))["tent"]
-    each = [cell.quantities[0].value for name, cell in row.items() if name not in ("method", "n")]
-    assert len(each) == 6
-    assert each[-1] == pytest.approx(fmean(each[:-1]))
-
-
-def test_marks(results):
-    rows = rows_of(main_table(group_results(results)[0]))
-    assert list(rows) == ["source", "tent", "read", "dasp"]
-    assert [row["average"].best for row in rows.values()] == [False, False, False, True]
-    assert [row["average"].worse for row in rows.values()] == [False, True, False, False]
-    assert rows["source"]["average"].quantities[1].value is None
-    assert rows["dasp"]["n"].text == "2"
-
-
-def test_without_source_there_are_no_gains(make):
-    row = rows_of(main_table(group_results([make(), make("tent")])[0]))["dasp"]
-    accuracy, gain = row["interleaved"].quantities
-    assert gain.text == "–"
-    assert accuracy.value is not None
-    assert not row["interleaved"].worse
-
-
-def test_one_replicate_has_no_spread(make):
-    rows = rows_of(main_table(group_results([make(), make("source")])[0]))
-    assert all("±" not in q.text for q in rows["dasp"]["interleaved"].quantities)
-    assert "average" not in rows["dasp"]
-
-
-def test_a_method_with_fewer_runs_is_never_best(make):
-    results = [make("source", model=name) for name in "ab"] + [make("dasp", model="b")]
-    rows = rows_of(main_table(group_results(results)[0]))
-    assert rows["source"]["interleaved"].best
-    assert not rows["dasp"]["interleaved"].best
-    source_b = 100 * results[1]["result"]["right"] / results[1]["result"]["seen"]
-    dasp_b = 100 * results[2]["result"]["right"] / results[2]["result"]["seen"]
-    gain = rows["dasp"]["interleaved"].quantities[1]
-    assert gain.value == pytest.approx(dasp_b - source_b)
-
-
-def test_an_average_needs_every_protocol(make):
-    results = [make("source"), make("source", "continual/audio"), make("dasp")]
-    row = rows_of(main_table(group_results(results)[0]))["dasp"]
-    assert row["average"].missing
-    assert row["continual audio"].missing
-    assert row["n"].text == "0–1"
-
-
-def test_by_corruption(results):
-    table = corruption_table(group_results(results)[0], "per_domain/audio")
-    rows = rows_of(table)
-    assert list(rows) == ["audio/rain/5", "audio/traffic/5"]
-    mine = [r for r in results if r["cell"]["label"] == "dasp"]
-    mine = [r for r in mine if r["cell"]["protocol"] == "per_domain/audio"]
-    rain = [100 * r["result"]["domains"][0]["right"] / 128 for r in mine]
-    assert rows["audio/rain/5"]["dasp"].quantities[0].value == pytest.approx(fmean(rain))
+def test_floors_and_robustness_by_hand(make):
+    right = {"one": {"source": 32, "dasp": 48, "tent": 16}, "two": {"source": 32, "dasp": 40}}
+    runs = [make(n, p, right=[k, k]) for p, own in right.items() for n, k in own.items()]
+    floors, by_stream = tables.robustness_tables(streams_of(groups_of(runs)))
+    found = numbers_of(floors)
+    assert found["dasp", "two"] == {
+        "average": 18.75,
+        "floor": 12.5,
+        "harm on": 0.0,
+        "rolled back": 0.0,
+    }
+    assert found["tent", "one"] == {"floor": -25.0, "harm on": 1.0, "rolled back": 0.0}
+    assert cell_of(floors, "tent", "floor").worse
+    assert cell_of(floors, "tent", "harm on").text == "1 of 1"
+    table = numbers_of(by_stream)
+    assert table["one"] == {"source": 50.0, "tent": -25.0, "dasp": 25.0}
+    assert table["floor"] == {"tent": -25.0, "dasp": 12.5}
+    alone = streams_of(groups_of([make()]))
+    assert tables.robustness_tables(alone) == []
 
 
 @pytest.mark.parametrize(
-    ("named", "damaged", "word"),
+    ("domain", "named", "expected"),
     [
-        (["audio"], "audio", "right"),
-        (["video"], "audio", "wrong"),
-        (["audio", "video"], "audio", "wrong"),
-        ([], "audio", "nothing"),
-        ([], None, "nothing"),
-        (["audio"], None, "wrong"),
+        ("audio/rain/5", ("a", "av"), {"damaged": 2, "hit": 100, "healthy flagged": 50}),
+        ("audio/rain/5", ("", "v"), {"damaged": 2, "hit": 0, "healthy flagged": 50}),
+        (PAIR, ("a", "av"), {"damaged": 2, "hit": 50}),
+        ("clean", ("", "v"), {"clean": 2, "left alone": 50}),
+        ("audio/missing", ("", "v"), {"clean": 2, "left alone": 50}),
+        ("video/fog/5+audio/missing", ("", "v"), {"damaged": 2, "hit": 50}),
+        ("video/constant", ("v", "a"), {"damaged": 2, "hit": 50, "healthy flagged": 50}),
     ],
 )
-def test_verdict(named, damaged, word):
-    assert verdict(named, damaged) == word
+def test_diagnosis_by_stream(make, domain, named, expected):
+    run = make(domains=[domain], samples=32, named=list(named))
+    found = numbers_of(tables.diagnosis_by_stream_table(streams_of(groups_of([run]))))
+    counted = {name: value for name, value in found["interleaved", "dasp"].items() if value}
+    assert counted == {name: float(value) for name, value in expected.items() if value}
 
 
-def test_diagnosis_by_hand(make):
-    result = make(domains=["clean", "audio/rain/5", "video/fog/5"], samples=64)
-    result["result"]["batches"]["biased"] = [["video"], [], ["audio"], [], ["video"], ["audio"]]
-    rows = rows_of(diagnosis_table(group_results([result, make("source", samples=64)])[0]))
-    numbers = {name: cell.quantities for name, cell in rows["dasp"].items() if cell.quantities}
-    shown = {name: quantities[0].value for name, quantities in numbers.items()}
-    assert shown == {
-        "damaged": 4,
-        "right": 50,
-        "wrong": 25,
-        "nothing": 25,
-        "audio right": 50,
-        "video right": 50,
-        "clean": 2,
-        "clean flagged": 50,
+def test_diagnosis_counts_exactly_what_is_damaged(make, group):
+    domains = ["video/fog/5", PAIR, "clean"]
+    run = make(domains=domains, samples=32, named=["v", "av", "av", "a", "", "v"])
+    found = numbers_of(tables.diagnosis_table(group(run)))["dasp", "interleaved"]
+    assert found == {
+        "damaged": 4.0,
+        "right": 50.0,
+        "wrong": 50.0,
+        "nothing": 0.0,
+        "audio+video right": 50.0,
+        "video right": 50.0,
+        "clean": 2.0,
+        "clean flagged": 50.0,
     }
-    assert list(rows) == ["dasp"]
+    assert not tables.diagnosis_table(group(make("tent"))).rows
 
 
-def test_a_batch_without_diagnosis_is_not_counted(make):
-    result = make(domains=["audio/rain/5"], samples=64)
-    result["result"]["batches"]["biased"] = [None, ["audio"]]
-    assert diagnosis_counts([run_of(result)]) == {("audio", "right"): 1}
+def test_small_batches_beside_the_large_batch_of_their_samples(make):
+    large = make(domains=["audio/rain/5"], samples=128, batch_size=64, named=["a", "v"])
+    small = make(domains=["audio/rain/5"], samples=128, batch_size=32, named=["a", "", "a", "a"])
+    found = numbers_of(tables.diagnosis_by_size_table(groups_of([large, small])))
+    assert found["dasp", "interleaved"] == {
+        "batch 32 right": 75.0,
+        "batch 32 right where 64 is": 50.0,
+        "batch 64 right": 50.0,
+    }
 
 
-def test_cost_counts_from_source(results):
-    rows = rows_of(cost_table(group_results(results)[0]))
-    assert rows["dasp"]["× Source"].quantities[0].value == pytest.approx(3)
-    assert rows["dasp"]["ms a batch"].quantities[0].value == pytest.approx(60)
-    assert rows["dasp"]["% updated"].quantities[0].value == 100
-    assert rows["source"]["% updated"].quantities[0].value == 0
+def test_clean_stretches(make):
+    domains = ["clean", "video/fog/5", "clean"]
+    source = make("source", domains=domains, samples=32, right=[16, 0, 16])
+    dasp = make(domains=domains, samples=32, right=[16, 32, 8], named=["", "v", "", "", "a", ""])
+    table = tables.stretches_table(streams_of(groups_of([source, dasp])))
+    assert numbers_of(table)["interleaved", "dasp"] == {
+        "on clean visits": 37.5,
+        "against Source": -12.5,
+        "clean": 4.0,
+        "flagged": 50.0,
+    }
+    assert cell_of(table, "interleaved", "against Source").worse
 
 
-def test_cost_without_measurements(make):
-    result = make()
-    result["measured"] = {}
-    rows = rows_of(cost_table(group_results([result])[0]))
-    assert rows["dasp"]["ms a batch"].missing
-    assert rows["dasp"]["× Source"].missing
+def test_efficiency_and_passes(make, make_cost):
+    costs = [("source", make_cost("source", 1.0, 0)), ("dasp", make_cost())]
+    runs = groups_of([make(right=[64, 32]), make("source", right=[32, 0])])[0].runs
+    found = numbers_of(tables.efficiency_table(costs, runs))
+    assert found["dasp", "shapes_0"] | {"× Source std": 0.0} == {
+        "accuracy, %": 75.0,
+        "samples/s": 32.0,
+        "samples/s std": 0.0,
+        "with loading": 25.6,
+        "with loading std": 0.0,
+        "× Source": 2.0,
+        "× Source std": 0.0,
+        "× Source, processor": 2.0,
+        "× Source, processor std": 0.0,
+        "MiB above start": 40.0,
+        "MiB in all": 340.0,
+        "trained": 100.0,
+        "% trained": 10.0,
+    }
+    passes = numbers_of(tables.passes_table(costs))
+    assert passes["dasp", "shapes_0"]["fusion audio + video forward with gradient"] == 2.0
+    assert passes["dasp", "shapes_0"]["fusion audio + video backward"] == 1.0
+    assert passes["source", "shapes_0"]["fusion audio + video forward"] == 2.0
 
 
-def test_no_diagnosis_no_table(make):
-    assert diagnosis_table(group_results([make("source")])[0]).rows == ()
+@pytest.fixture
+def sample_table():
+    columns = [Column("a|b_c"), Column("x", ("accuracy", "gain")), Column("p", ("gain",), 1, True)]
+    best = Cell(means=((76.71, 0.52), (-1.0, math.nan)), best=True, worse=True)
+    rows = [[Cell("50 % & more"), best, number(3.25)], [Cell("none"), *UNKNOWN_CELLS]]
+    return Table("t", "Caption with 5 %", columns, rows)
 
 
-def test_clean_data_have_no_vote_in_the_average(make):
-    shifted = ("continual/audio", "interleaved")
-    results = [make(protocol=name) for name in shifted]
-    results.append(make(protocol="clean", domains=["clean"]))
-    row = rows_of(main_table(group_results(results)[0]))["dasp"]
-    assert list(row) == ["method", "continual audio", "interleaved", "clean", "average", "n"]
-    each = [row[name].quantities[0].value for name in ("continual audio", "interleaved")]
-    assert row["average"].quantities[0].value == pytest.approx(fmean(each))
+UNKNOWN_CELLS = [Cell(means=((math.nan, math.nan),) * 2), number(None)]
+
+
+def test_every_format_marks_best_worse_and_published(sample_table):
+    text = sample_table.to_markdown()
+    assert "| 50 % & more | **76.7 ±0.5**<br>▼−1.0 | *+3.2* |" in text
+    assert r"| none | – | *–* |" in text
+    latex = sample_table.to_latex()
+    assert r"50 \% \& more & \shortstack[r]{\textbf{76.7 $\pm$0.5} \\ $\downarrow$$-$1.0}" in latex
+    assert r"\textit{+3.2}" in latex
+    assert r"\caption{Caption with 5 \%}" in latex
+    assert r"\begin{tabular}{lrr}" in latex
+    console = Console(width=80, color_system=None, record=True, file=io.StringIO())
+    console.print(sample_table.to_rich())
+    assert "76.7 ±0.5  ▼−1.0" in console.export_text()
+    rows = list(csv.reader(io.StringIO(sample_table.to_csv())))
+    assert rows[0] == [
+        "a|b_c",
+        "x accuracy",
+        "x accuracy std",
+        "x gain",
+        "x gain std",
+        "p",
+        "p std",
+    ]
+    assert rows[1] == ["50 % & more", "76.71", "0.52", "-1", "", "3.25", ""]
+
+
+@given(st.lists(st.floats(0, 100), min_size=1), st.booleans())
+def test_the_best_is_what_a_reader_takes_for_it(values, least):
+    cells = mark_best([number(value) for value in values], least=least)
+    shown = [round(value, 1) for value in values]
+    top = min(shown) if least else max(shown)
+    assert [cell.best for cell in cells] == [value == top for value in shown]

@@ -87,19 +87,14 @@ def test_two_files_of_bounded_size_are_read_as_one(tmp_path):
     assert places == list(range(places[0], 50))
     assert len(places) > 5
     assert older(log.path).exists()
-
-
-def test_a_line_longer_than_the_limit_is_written_all_the_same(tmp_path):
-    log = EventLog(tmp_path / "events.jsonl", limit=10)
-    for place in range(3):
-        log.write(batch(place))
-    assert [event["batch"] for event in read(log.path)] == [1, 2]
+    log.write(batch(50, text="x" * 300))  # longer than the limit: written all the same
+    assert read(log.path)[-1]["batch"] == 50
 
 
 def test_damage_within_a_log_and_no_log_are_named(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"event": "batch", "batch": 0}\nhalf\n{"event": "batch", "batch": 2}\n')
-    with pytest.raises(DataError, match=r"events.jsonl, line 2 is no event: b'half'"):
+    with pytest.raises(DataError, match=r"events.jsonl, line 2 is not an event: b'half'"):
         read(path)
     with pytest.raises(DataError, match="no event log at"):
         read(tmp_path / "none.jsonl")
@@ -107,9 +102,9 @@ def test_damage_within_a_log_and_no_log_are_named(tmp_path):
 
 def test_files_that_are_no_logs_are_left_alone(tmp_path):
     (tmp_path / "mine.py").write_text("print(1)\nprint(2)")
-    with pytest.raises(OptionError, match="is no event log"):
+    with pytest.raises(OptionError, match="is not an event log"):
         EventLog(tmp_path / "mine.py")
-    with pytest.raises(OptionError, match="is a folder"):
+    with pytest.raises(OptionError, match="is a directory"):
         EventLog(tmp_path)
     assert (tmp_path / "mine.py").read_text() == "print(1)\nprint(2)"
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from dasp.cli import main
+from dasp.cli.main import main
 from dasp.data import open_manifest
 from dasp.streams import all_domains, checksums, corrupt_tree
 from dasp.streams.checksum import BUILT_IN, shapes_checksums

@@ -117,7 +117,7 @@ def test_trees_made_otherwise_are_not_mixed(pets):
     foreign = pets.with_name("pets-C") / "fog" / "severity_2" / "cat"
     foreign.mkdir(parents=True)
     Image.new("RGB", (224, 224)).save(foreign / "cat0.jpg")
-    with pytest.raises(DataError, match=r"severity_2 holds files that were not written here"):
+    with pytest.raises(DataError, match=r"severity_2 contains files of another program"):
         corrupt_tree(manifest, [Domain("video", "fog", 2)])
 
 
@@ -128,8 +128,3 @@ def test_a_clip_that_cannot_be_read_is_reported_and_the_rest_is_made(pets):
     assert {name for name, _ in report.failed} == {"cat/cat1", "dog/dog0"}
     assert all("cat1.png" in reason or "dog0.wav" in reason for _, reason in report.failed)
     assert report.made == 8 * 5
-
-
-def test_missing_files_of_a_tree_are_named(pets):
-    with pytest.raises(DataError, match=r"no frame .*pets-C/fog/severity_3/cat/cat0\.jpg"):
-        domain_dataset(open_manifest(pets), Domain("video", "fog", 3), on_disk=True)[0]

@@ -1,13 +1,23 @@
 import itertools
 from collections import Counter
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dasp.core.errors import OptionError
-from dasp.corruptions import names
-from dasp.streams.domains import Domain
-from dasp.streams.protocols import PROTOCOLS, sensors, visits
-from dasp.streams.visits import CLEAN, Condition
+from dasp.core.seeding import numpy_generator
+from dasp.corruptions import corruption, names
+from dasp.corruptions.base import registry
+from dasp.streams.protocols import (
+    CLEAN,
+    ORDERS,
+    PROTOCOLS,
+    sample_order,
+    sensors,
+    visits,
+)
 
 ORDER = [
     "video gaussian_noise", "video shot_noise", "audio gaussian_noise", "video impulse_noise",
@@ -30,36 +40,44 @@ def test_the_papers_interleaved_order():
 
 
 @pytest.mark.parametrize(
-    ("protocol", "count", "resets"),
+    ("count", "resets", "protocols"),
     [
-        ("per_domain/video", 15, 15),
-        ("per_domain/audio", 6, 6),
-        ("continual/video", 15, 1),
-        ("continual/audio", 6, 1),
-        ("interleaved", 21, 1),
-        ("clean", 1, 1),
-        ("pairs", 15, 1),
-        ("mixed", 1, 1),
-        ("dirichlet", 21, 1),
-        ("sorted", 21, 1),
-        ("stretches", 42, 1),
-        ("gradual", 36, 1),
-        ("missing/audio", 21, 1),
-        ("missing/video", 21, 1),
-        ("constant/audio", 21, 1),
-        ("constant/video", 21, 1),
-        ("recurring", 420, 1),
-        ("per_domain/depth", 6, 6),
-        ("continual/depth", 6, 1),
-        ("interleaved/depth", 27, 1),
+        (15, 15, ["per_domain/video"]),
+        (6, 6, ["per_domain/audio", "per_domain/depth"]),
+        (15, 1, ["continual/video", "pairs"]),
+        (6, 1, ["continual/audio", "continual/depth"]),
+        (21, 1, ["interleaved", "dirichlet", "sorted", "missing/audio", "constant/video"]),
+        (1, 1, ["clean", "mixed"]),
+        (42, 1, ["stretches"]),
+        (36, 1, ["gradual"]),
+        (420, 1, ["recurring"]),
+        (27, 1, ["interleaved/depth"]),
     ],
 )
-def test_where_a_method_starts_over(protocol, count, resets):
-    found = list(visits(protocol, 5))
-    assert len(found) == count
-    assert sum(v.reset for v in found) == resets
-    assert found[0].reset
-    assert protocol in PROTOCOLS
+def test_where_a_method_starts_over(count, resets, protocols):
+    for protocol in protocols:
+        found = list(visits(protocol, 5))
+        assert len(found) == count
+        assert sum(v.reset for v in found) == resets
+        assert found[0].reset
+
+
+def test_a_users_own_corruption_changes_no_protocol_unless_it_is_named():
+    before = {name: list(visits(name, 5, samples=1000)) for name in PROTOCOLS}
+    for modality in ("video", "audio", "depth"):
+        corruption(modality, "test_own", family="noise")(lambda sample, *_: sample)
+    try:
+        assert {name: list(visits(name, 5, samples=1000)) for name in PROTOCOLS} == before
+        assert stops("continual/audio", 5, ("test_own",)) == ["audio/test_own/5"]
+        assert stops("per_domain/video", 5, ("test_own", "fog")) == [
+            "video/fog/5",
+            "video/test_own/5",
+        ]
+        with pytest.raises(OptionError, match="test_own"):
+            visits("interleaved", 5, ("test_own",))
+    finally:
+        for modality in ("video", "audio", "depth"):
+            registry(modality)._entries.pop("test_own")
 
 
 def test_three_sensors_take_turns_and_keep_the_papers_order():
@@ -152,10 +170,29 @@ def test_a_long_stream_is_long_enough_and_no_longer(samples):
     assert count == 21 or (count - 21) * samples < 100_000
 
 
-def test_a_condition_is_named_by_all_that_is_wrong():
-    fog, rain = Domain("video", "fog", 5), Domain("audio", "rain", 2)
-    assert CLEAN.name == "clean"
-    assert Condition((fog, rain), constant=("depth",)).name == (
-        "video/fog/5+audio/rain/2+depth/constant"
-    )
-    assert Condition((fog, rain)).domain("audio") == rain
+@given(
+    order=st.sampled_from(ORDERS),
+    labels=st.lists(st.integers(0, 9), min_size=1, max_size=200).map(np.array),
+    size=st.integers(1, 300),
+    seed=st.integers(0, 99),
+)
+def test_every_sample_comes_once_and_the_draws_decide(order, labels, size, seed):
+    found = sample_order(order, labels, size, numpy_generator(seed, "order"))
+    assert sorted(found) == list(range(len(labels)))
+    again = sample_order(order, labels, size, numpy_generator(seed, "order"))
+    assert np.array_equal(found, again)
+    if order == "sorted":
+        assert (np.diff(labels[found]) >= 0).all()
+
+
+def classes_in_a_batch(order, size=64):
+    labels = np.arange(1024) % 36
+    found = labels[sample_order(order, labels, size, numpy_generator(0, "order"))]
+    return np.mean([len(set(found[start : start + size])) for start in range(0, 1024, size)])
+
+
+def test_correlated_orders_show_few_classes_at_a_time():
+    shuffled, dirichlet, one_by_one = (classes_in_a_batch(order) for order in ORDERS)
+    assert shuffled > 25
+    assert 3 < dirichlet < 15
+    assert one_by_one < 4

@@ -5,19 +5,24 @@ import inspect
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from dasp.bench.missing_check import missing_modalities_are_handled
-from dasp.bench.trial import THREE, TWO, trial, trial_batches, trial_model
 from dasp.core.errors import ContractError, DaspError, InputError
 from dasp.core.types import Inputs
 from dasp.methods import METHODS, Adaptation, Method, adapt, hyperparameters
+from dasp.methods.base import check_version
 from dasp.methods.state import Snapshot
-from dasp.streams.synthetic import SyntheticWorld
+from dasp.models import Toy
+from dasp.streams.synthetic import CLEAN, SyntheticWorld
 
+TWO = ("audio", "video")
+THREE = ("audio", "video", "depth")
+SOURCE_SAMPLES = 32
 LR = 1e-2  # large, so that whatever may move is seen to move
 
 
@@ -26,9 +31,9 @@ def check_method(method: str | type[Method]) -> None:
 
     Checked on models of two and of three modalities (a method may refuse three, by a
     `ContractError`): reset, rejection, freezing, saving, seeds, parameters that take no part,
-    missing modalities, labels kept out, hyper-parameters readable, and a docstring that names its
-    paper. A method that needs source data (`needs_source`) or has an option `stream_length` is
-    given them, and must say so by an error of this library where it is not.
+    missing modalities, labels kept out, hyper-parameters readable, a version, and a docstring that
+    names its paper. A method that needs source data (`needs_source`) or has an option
+    `stream_length` is given them, and must ask for them by an error of this library otherwise.
 
     >>> check_method("tent")
     """
@@ -51,6 +56,13 @@ def check_method(method: str | type[Method]) -> None:
 def _cites_paper(build: type[Method]) -> Iterator[str]:
     if not re.search(r"Paper:.*\b(19|20)\d\d\b", build.__doc__ or "", re.DOTALL):
         yield "its docstring does not cite its paper as 'Paper: authors, title, venue year'"
+
+
+def _has_a_version(build: type[Method]) -> Iterator[str]:
+    try:
+        check_version(build)
+    except ContractError as error:
+        yield str(error).rstrip(".")
 
 
 def _hyperparameters_are_readable(build: type[Method]) -> Iterator[str]:
@@ -171,7 +183,39 @@ def _idle_parameters_stay(build: type[Method], modalities: tuple[str, ...]) -> I
 
 
 def _missing_modalities(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    yield from missing_modalities_are_handled(build, modalities, LR)
+    """Try every non-empty part of the modalities on an adaptation whose optimiser has momenta."""
+    for size in range(1, len(modalities)):
+        for part in combinations(modalities, size):
+            tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
+            for batch in batches:
+                tta(batch)
+            try:
+                for batch in batches:
+                    yield from _on_part(tta, {name: batch[name] for name in part})
+            except Exception as error:
+                yield f"fails on {' and '.join(part)} alone ({type(error).__name__}: {error})"
+
+
+def _on_part(tta: Adaptation, batch: Inputs) -> Iterator[str]:
+    before, seen = tta.memory.capture().tensors, tta.memory.batch_index
+    with tta.frozen():
+        tta(batch)
+    if set(tta.alone(batch)) != set(batch):
+        yield "alone() speaks of a modality that is missing"
+    outcome = tta(batch)
+    shown = " and ".join(batch)
+    if outcome.rejected or not torch.isfinite(outcome.logits).all():
+        yield f"gives no prediction from {shown} alone"
+    if tta.memory.batch_index != seen + 1:
+        yield f"{shown} alone does not count as one batch"
+    if outcome.diagnosis is not None and set(outcome.diagnosis.scores) != set(batch):
+        yield "its diagnosis scores a modality that is missing"
+    after = tta.memory.capture().tensors
+    absent = set(tta.method.model.modalities) - set(batch)
+    owned = [path for path in before if absent & set(path.replace("/", ".").split("."))]
+    moved = [path for path in owned if not torch.equal(before[path], after[path])]
+    if moved:
+        yield f"{shown} alone moves what belongs to a missing modality: {', '.join(moved)}"
 
 
 def _idle(tta: Adaptation, batch: Inputs) -> list[str]:
@@ -207,8 +251,33 @@ def _same_state(first: Snapshot, second: Snapshot) -> bool:
     )
 
 
+def trial_model(modalities: tuple[str, ...] = TWO) -> nn.Module:
+    """Return a toy with one layer in each encoder, so that every method can be tried on it."""
+    return Toy(modalities=modalities, depth=1, seed=1)
+
+
+def trial_batches(modalities: tuple[str, ...] = TWO) -> list[Inputs]:
+    """Return batches of 16: clean, each modality shifted, clean."""
+    stream = SyntheticWorld(modalities).stream([CLEAN, *modalities, CLEAN], 1, 16, strength=4.0)
+    return [batch.inputs for batch in stream]
+
+
+def trial(
+    method: str | type[Method], modalities: tuple[str, ...] = TWO, **options: Any
+) -> Adaptation:
+    """Adapt a trial model, with a stream's length and source data where the method needs them."""
+    build = METHODS[method] if isinstance(method, str) else method
+    if "stream_length" in hyperparameters(build):
+        options = {"stream_length": len(trial_batches(modalities))} | options
+    tta = adapt(trial_model(modalities), build, **options)
+    if build.needs_source:
+        tta.fit([SyntheticWorld(modalities).draw(SOURCE_SAMPLES, seed=1).inputs])
+    return tta
+
+
 _STATIC: tuple[Callable[[type[Method]], Iterator[str]], ...] = (
     _cites_paper,
+    _has_a_version,
     _hyperparameters_are_readable,
     _labels_stay_out,
     _says_what_it_waits_for,

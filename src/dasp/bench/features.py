@@ -1,6 +1,5 @@
-"""Inputs and tokens of every domain, made once for all methods, protocols and models."""
+"""Inputs and tokens of every domain, computed once for all methods and protocols."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,15 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dasp.bench.gather import gather
-from dasp.bench.material import Material
-from dasp.bench.store import Array, Store, digest
+from dasp.bench.datasets import Dataset
+from dasp.bench.references import model_digest
+from dasp.bench.store import Array, Store, gather
 from dasp.core.clock import Clock
 from dasp.core.errors import DataError
 from dasp.core.types import Inputs, Tokens
-from dasp.data.timing import TimedSamples
+from dasp.data.loading import TimedSamples
 from dasp.streams.domains import Domain
-from dasp.streams.visits import Condition
+from dasp.streams.protocols import Condition
 
 CHUNK = 64
 AHEAD = 2  # batches: one that waits, one on its way
@@ -28,37 +27,40 @@ PRECISIONS = (FLOAT32, FLOAT16)
 
 
 @dataclass(frozen=True)
-class Part:
+class FeatureSpec:
     """One array of the store: a modality of a domain, raw or encoded."""
 
     modality: str
     domain: Domain | None
     encoded: bool
     precision: str = FLOAT32
-    """In which tokens are kept: float32 as they come, or float16 at half the size."""
+    """In which tokens are stored: float32 as they come, or float16 at half the size."""
 
 
 class Features:
-    """The inputs (n, ...) and tokens (n, N, D) of a material under a model.
+    """The inputs (n, ...) and tokens (n, N, D) of a data set under a model.
 
-    `ahead` says how many batches a run may gather before it needs them, in a thread of its own:
-    none where there is no store, and a batch may have to be made.
+    `ahead` is the number of batches that a run may gather before it needs them, in a thread of its
+    own: none without a store, where a batch may have to be computed.
     """
 
-    def __init__(self, material: Material, model: nn.Module, store: Store | None) -> None:
-        self.material, self.model, self.store = material, model, store
-        self.labels = torch.tensor(material.labels())
+    def __init__(
+        self, dataset: Dataset, model: nn.Module, store: Store | None, digest: str | None = None
+    ) -> None:
+        self.dataset, self.model, self.store = dataset, model, store
+        self.labels = torch.tensor(dataset.labels())
         self.device = next(iter(model.parameters()), torch.empty(0)).device
         self.ahead = 0 if store is None else AHEAD
+        self.modalities: tuple[str, ...] = tuple(model.modalities)  # type: ignore[arg-type]
         self._encoders: Callable[[Inputs], Tokens] = model.encode  # type: ignore[assignment]
-        self.model_digest = model_digest(model)
-        self._keys: dict[Part, dict[str, Any]] = {}
+        self.model_digest = model_digest(model) if digest is None else digest
+        self._keys: dict[FeatureSpec, dict[str, Any]] = {}
 
-    def get(self, part: Part) -> Array:
-        """Return the array of a part, from the store or made now."""
+    def get(self, spec: FeatureSpec) -> Array:
+        """Return the array of a spec, from the store or made now."""
         if self.store is None:
-            return np.concatenate(list(self._make(part, Clock())))
-        return self.store.get(self.key(part), len(self.labels), partial(self._make, part))
+            return np.concatenate(list(self._make(spec, Clock())))
+        return self.store.get(self.key(spec), len(self.labels), partial(self._make, spec))
 
     def batches(
         self,
@@ -87,66 +89,65 @@ class Features:
 
     def _view(self, condition: Condition, encoded: bool, precision: str) -> dict[str, Array]:
         """Return the array of each modality that is there under a condition."""
-        names: Sequence[str] = self.model.modalities  # type: ignore[assignment]
         return {
             name: self._constant(name, encoded, precision)
             if name in condition.constant
-            else self.get(Part(name, condition.domain(name), encoded, precision))
-            for name in names
+            else self.get(FeatureSpec(name, condition.domain(name), encoded, precision))
+            for name in self.modalities
             if name not in condition.missing
         }
 
     def _constant(self, modality: str, encoded: bool, precision: str) -> Array:
         """Return what a dead sensor gives: zeros of the raw shape, encoded like any input."""
-        shape = self.get(Part(modality, None, encoded=False)).shape[1:]
+        shape = self.get(FeatureSpec(modality, None, encoded=False)).shape[1:]
         row: Array = np.zeros((1, *shape), np.float32)
         if encoded:
-            row = next(self._encode(Part(modality, None, encoded, precision), row, Clock()))
+            row = next(self._encode(FeatureSpec(modality, None, encoded, precision), row, Clock()))
         return np.broadcast_to(row, (len(self.labels), *row.shape[1:]))
 
-    def key(self, part: Part) -> dict[str, Any]:
+    def key(self, spec: FeatureSpec) -> dict[str, Any]:
         """Return all that decides an array: data, domain as this code makes it, model."""
-        if part not in self._keys:  # a probe is damaged for it: once is enough
-            self._keys[part] = self._key(part)
-        return self._keys[part]
+        if spec not in self._keys:  # a probe is damaged for it: once is enough
+            self._keys[spec] = self._key(spec)
+        return self._keys[spec]
 
-    def _key(self, part: Part) -> dict[str, Any]:
-        domain = own_domain(part)
+    def _key(self, spec: FeatureSpec) -> dict[str, Any]:
+        domain = own_domain(spec)
         key: dict[str, Any] = {
-            "kind": "tokens" if part.encoded else "inputs",
-            "data": self.material.identity,
-            "modality": part.modality,
+            "kind": "tokens" if spec.encoded else "inputs",
+            "data": self.dataset.identity,
+            "modality": spec.modality,
             "domain": "clean" if domain is None else str(domain),
-            "damage": "" if domain is None else self.material.damage(domain).fingerprint(),
+            "damage": "" if domain is None else self.dataset.damage(domain).fingerprint(),
         }
-        if part.encoded:
+        if spec.encoded:
             key["model"] = self.model_digest
             key["torch"] = torch.__version__
-            if part.precision != FLOAT32:
-                key["precision"] = part.precision
+            if spec.precision != FLOAT32:
+                key["precision"] = spec.precision
             if self.device.type != "cpu":  # it rounds in another way
                 key["device"] = self.device.type
         return key
 
-    def _make(self, part: Part, clock: Clock) -> Iterator[Array]:
-        if part.encoded:
-            inputs = self.get(Part(part.modality, part.domain, encoded=False))
-            yield from self._encode(part, inputs, clock)
+    def _make(self, spec: FeatureSpec, clock: Clock) -> Iterator[Array]:
+        if spec.encoded:
+            inputs = self.get(FeatureSpec(spec.modality, spec.domain, encoded=False))
+            yield from self._encode(spec, inputs, clock)
         else:
-            samples = TimedSamples(self.material.samples(part.modality, own_domain(part)))
+            samples = TimedSamples(self.dataset.samples(spec.modality, own_domain(spec)))
             for start in range(0, len(samples), CHUNK):
                 indices = range(start, min(start + CHUNK, len(samples)))
-                chunk = np.stack([samples[i].inputs[part.modality].numpy() for i in indices])
+                chunk = np.stack([samples[i].inputs[spec.modality].numpy() for i in indices])
                 clock.add(samples.clock.news())
                 yield chunk
 
     @torch.no_grad()
-    def _encode(self, part: Part, inputs: Array, clock: Clock) -> Iterator[Array]:
+    def _encode(self, spec: FeatureSpec, inputs: Array, clock: Clock) -> Iterator[Array]:
         for start in range(0, len(inputs), CHUNK):
             with clock.on("encode"):
                 chunk = self._put(np.array(inputs[start : start + CHUNK]))
-                tokens = self._encoders({part.modality: chunk})[part.modality]
-                kept = _kept(tokens.cpu().numpy(), part)
+                tokens = self._encoders({spec.modality: chunk})[spec.modality]
+                kept = _kept(tokens.cpu().numpy(), spec)
             yield kept
 
     def _put(self, rows: Array) -> torch.Tensor:
@@ -154,47 +155,37 @@ class Features:
         return torch.from_numpy(rows).to(self.device)
 
 
-def _kept(tokens: Array, part: Part) -> Array:
+def _kept(tokens: Array, spec: FeatureSpec) -> Array:
     """Return tokens as they are kept; what float16 cannot hold is refused, not made infinite."""
-    if part.precision == FLOAT32:
+    if spec.precision == FLOAT32:
         return tokens
     with np.errstate(over="ignore"):
         half = tokens.astype(np.float16)
     if np.isinf(half).any() and np.isfinite(tokens).all():
         raise DataError(
-            f"tokens of {part.modality} reach {np.abs(tokens).max():.3g}, more than float16 holds: "
+            f"tokens of {spec.modality} reach {np.abs(tokens).max():.3g}, more than float16 holds: "
             "keep them as float32."
         )
     return half
 
 
-def own_domain(part: Part) -> Domain | None:
+def own_domain(spec: FeatureSpec) -> Domain | None:
     """A corruption of video leaves the audio untouched: it is the clean one."""
-    return part.domain if part.domain and part.domain.modality == part.modality else None
+    return spec.domain if spec.domain and spec.domain.modality == spec.modality else None
 
 
-def parts_of(
+def specs_of(
     conditions: Iterable[Condition],
     modalities: Sequence[str],
     encoded: bool,
     precision: str = FLOAT32,
-) -> set[Part]:
+) -> set[FeatureSpec]:
     """Return the distinct arrays that these conditions need; of constants, a raw one's shape."""
     return {
-        Part(name, condition.domain(name), True, precision)
+        FeatureSpec(name, condition.domain(name), True, precision)
         if encoded and name not in condition.constant
-        else Part(name, condition.domain(name), False)
+        else FeatureSpec(name, condition.domain(name), False)
         for condition in conditions
         for name in modalities
         if name not in condition.missing
     }
-
-
-def model_digest(model: nn.Module) -> str:
-    """Hash a model's class, sizes and weights."""
-    weights = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        weights.update(name.encode())
-        weights.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    config = getattr(model, "config", {})
-    return digest([type(model).__qualname__, config, weights.hexdigest()])

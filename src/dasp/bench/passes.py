@@ -20,7 +20,7 @@ FUSIONS = ("fuse", "fuse_prepared", "fuse_with_attention", "fuse_own_norm")
 
 
 @dataclass(frozen=True, order=True)
-class Stage:
+class PassKind:
     """A part of the model as it is run: which call, on which modalities, kept for a gradient?"""
 
     call: str
@@ -37,8 +37,8 @@ class Passes:
     """
 
     def __init__(self) -> None:
-        self.forward: Counter[Stage] = Counter()
-        self.backward: Counter[Stage] = Counter()
+        self.forward: Counter[PassKind] = Counter()
+        self.backward: Counter[PassKind] = Counter()
         self._inside = False
 
     def run(self, name: str, call: Callable[..., Any], first: Any, *rest: Any, **more: Any) -> Any:
@@ -60,7 +60,7 @@ class Passes:
 
     def _count(self, call: str, modalities: tuple[str, ...], samples: int, out: Any) -> None:
         results = [value for value in tensors(out) if value.requires_grad]
-        stage = Stage(call, modalities, bool(results))
+        stage = PassKind(call, modalities, bool(results))
         self.forward[stage] += samples
         if results:
 

@@ -4,29 +4,59 @@ import hashlib
 import importlib.util
 import inspect
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import nn
 
+from dasp.bench.results import digest
 from dasp.core.contract import check_parts
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.methods import METHODS, Method
+from dasp.methods.loop import LOOP_VERSION
 from dasp.models import faster, load_trained
-from dasp.models.faster import WAYS, Kind
-from dasp.models.pretrained import pretrained_path
+from dasp.models.encoders import WAYS, Kind
+from dasp.models.weights import pretrained_path
 
-_moved: dict[str, Path] = {}  # where a file of references lies, on a machine where it is elsewhere
+_moved: dict[str, Path] = {}  # user files that lie elsewhere on this machine, by their written name
 
 
 def find_method(reference: str) -> type[Method]:
     """Return a registered method, or the class `Name` of `path/to/file.py:Name`."""
     if ".py:" not in reference:
         return METHODS[reference]
-    found = _from_file(reference)
+    found = from_file(reference)
     if not (inspect.isclass(found) and issubclass(found, Method)):
         raise ContractError(f"{reference} is not a subclass of dasp.Method.")
     return found
+
+
+def versions_of(reference: str) -> dict[str, Any]:
+    """Return the versions of the code that decides a method's numbers.
+
+    These are those of the loop, of the class and of every method that it is derived from.
+    """
+    classes = [c for c in find_method(reference).__mro__ if issubclass(c, Method)]
+    return {"method": [_version(c) for c in classes if c is not Method], "loop": LOOP_VERSION}
+
+
+def _version(method: type[Method]) -> str:
+    """Return the name and the version that a class itself has.
+
+    A user's file may be edited without raising a `version`, so that its content counts too.
+    """
+    words = [method.__name__, str(vars(method).get("version"))]
+    if method.__module__.partition(".")[0] != "dasp":
+        with suppress(TypeError, OSError):  # a class typed at a prompt has no file
+            words.append(file_digest(Path(inspect.getfile(method))))
+    return " ".join(words)
+
+
+def file_digest(path: Path) -> str:
+    """Hash the content of a file: 16 hex digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def find_model(reference: str) -> nn.Module:
@@ -40,13 +70,25 @@ def find_model(reference: str) -> nn.Module:
     if kind is not None:
         return faster(find_model(reference), kind)
     if ".py:" in reference:
-        model = _from_file(reference)()
+        model = from_file(reference)()
         if not isinstance(model, nn.Module):
             raise ContractError(f"{reference}() must return a torch module.")
         check_parts(model)
         return model.eval()
     shipped = not Path(reference).suffix
     return load_trained(pretrained_path(reference) if shipped else reference)
+
+
+def model_digest(model: nn.Module, reference: str = "") -> str:
+    """Hash a model's class, sizes and weights, and the file that builds it if it is a user's."""
+    weights = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        weights.update(name.encode())
+        weights.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    config = getattr(model, "config", {})
+    file = own_file(reference)
+    code = [] if file is None else [file_digest(_located(file))]
+    return digest([type(model).__qualname__, config, weights.hexdigest(), *code])
 
 
 def model_name(reference: str) -> str:
@@ -61,7 +103,7 @@ def model_name(reference: str) -> str:
 
 
 def split_kind(reference: str) -> tuple[str, Kind | None]:
-    """Part a model's reference from the kind of its faster encoders, None where they are plain.
+    """Split a model's reference from the kind of its faster encoders, None if they are plain.
 
     >>> split_kind("sounding_shapes_0:int8"), split_kind("mine.py:int8")
     (('sounding_shapes_0', 'int8'), ('mine.py:int8', None))
@@ -75,7 +117,7 @@ def split_kind(reference: str) -> tuple[str, Kind | None]:
 
 
 def own_file(reference: str) -> str | None:
-    """Return the file of a user's own that a reference names, as it is written there.
+    """Return the user's file that a reference names, as it is written there.
 
     >>> own_file("my/model.py:build"), own_file("dasp")
     ('my/model.py', None)
@@ -85,30 +127,28 @@ def own_file(reference: str) -> str | None:
 
 
 def absolute(reference: str) -> str:
-    """Return a reference whose file of weights is found from any folder."""
+    """Return a reference whose file of weights is found from any directory."""
     name, colon, rest = reference.partition(":")
     return f"{Path(name).resolve()}{colon}{rest}" if Path(name).suffix else reference
 
 
 def move_file(name: str, path: Path) -> None:
-    """Find the file that references name so at another path."""
+    """Find the file that references write as `name` at another path."""
     _moved[name] = path
 
 
-def code_digest(method: type[Method]) -> str:
-    """Return what tells results of other code: a method's version, or the hash of its file."""
-    version = vars(method).get("version")  # its own: a subclass is other code
-    if version is not None:
-        return f"version {version}"
-    return hashlib.sha256(Path(inspect.getfile(method)).read_bytes()).hexdigest()[:16]
+def _located(name: str) -> Path:
+    """Return the path of a user's file on this machine."""
+    return _moved.get(name, Path(name)).resolve()
 
 
-def _from_file(reference: str) -> Any:
+def from_file(reference: str) -> Any:
+    """Return the attribute that `path/to/file.py:name` names; an edited file is imported anew."""
     name, _, attribute = reference.rpartition(":")
-    path = _moved.get(name, Path(name)).resolve()
+    path = _located(name)
     if not path.is_file():
-        raise OptionError(f"no file {path}, named by {reference}.")
-    module_name = f"dasp_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        raise OptionError(f"{path} does not exist; it is named by {reference}.")
+    module_name = f"dasp_user_{path.stem}_{digest([str(path), file_digest(path)])}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None

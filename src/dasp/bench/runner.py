@@ -1,62 +1,46 @@
-"""Run a plan of kind "streams": every method through every protocol on every model."""
+"""Run a plan: find what is not done yet, run it on an engine, and pack the results."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from dasp.bench.cell import Tick, batches_of, run_cell
-from dasp.bench.engines.local import LOCAL
-from dasp.bench.features import Features, Part, parts_of
-from dasp.bench.plan import Plan
-from dasp.bench.prepare import Place
-from dasp.bench.references import find_method, model_name
-from dasp.bench.results import Cell
-from dasp.bench.work import Engine, Item, Outcome, Work, run_work
-from dasp.streams.visits import CLEAN
+from dasp.bench.cost import measure_costs
+from dasp.bench.engines import Engine, Workspace
+from dasp.bench.engines.local import Local
+from dasp.bench.plan import EFFICIENCY, Job, Plan
+from dasp.bench.results import Result, done_keys, pack, read_folder, write_plan
 
 
-class Streams(Work):
-    """Runs cells, one an item."""
+def run_plan(
+    plan: Plan,
+    workspace: Workspace,
+    name: str = "plan",
+    command: str = "",
+    engine: Engine | None = None,
+    show: bool = True,
+) -> dict[str, list[Result]]:
+    """Run what is not done yet; return the results of each row, by its label.
 
-    on_gpu = True
-
-    def name(self, item: Item) -> str:
-        """Return the stream, the row and the model."""
-        cell = _cell(item)
-        return f"{cell.protocol} {cell.label} {cell.model['name']}"
-
-    def steps(self, item: Item) -> int:
-        """Return the batches of its stream."""
-        cell = _cell(item)
-        return batches_of(cell, cell.data["samples"])
-
-    def parts(self, item: Item, modalities: Sequence[str]) -> set[Part]:
-        """Return what its stream shows: tokens, or raw inputs where the encoder is tuned."""
-        cell = _cell(item)
-        encoded = not find_method(cell.method).tunes_encoder
-        conditions = {condition for visit in cell.visits() for condition in visit.conditions}
-        conditions |= {CLEAN} if cell.clean_after else set()
-        return parts_of(conditions, modalities, encoded, cell.tokens)
-
-    def outcomes(self, item: Item, features: Features, tick: Tick) -> Iterable[Outcome]:
-        """Run the cell."""
-        cell = _cell(item)
-        result, measured = run_cell(cell, find_method(cell.method), features, tick)
-        if features.device.type != "cpu":
-            measured["machine"]["device"] = features.device.type
-        yield result, measured
-
-
-def run_plan(plan: Plan, place: Place, show: bool = True, engine: Engine = LOCAL) -> list[Path]:
-    """Run what is not done yet; return the result files of all cells of the plan.
-
-    Safe to interrupt and to run twice at once on one folder: a cell is run by one process.
+    Safe to interrupt and to run twice at once on one folder: a run is made by one process. Costs
+    are measured on this machine whatever the engine, because nothing may run beside them.
     """
-    references = {model_name(model): model for model in plan.models}
-    items = [Item(references[cell.model["name"]], (cell,)) for cell in plan.cells()]
-    return run_work(Streams(plan.data), items, place, engine, show)
+    jobs = plan.jobs()
+    workspace.results.mkdir(parents=True, exist_ok=True)
+    write_plan(workspace.results, plan.record(name, command, jobs))
+    todo = jobs_to_do(jobs, workspace.results)
+    if todo and plan.kind == EFFICIENCY:
+        measure_costs(todo, workspace, show)
+    elif todo:
+        (engine or Local()).run(todo, workspace, show)
+    pack(workspace.results)
+    results = read_folder(workspace.results).results
+    found: dict[str, list[Result]] = {}
+    for label, job in jobs:
+        found.setdefault(label, []).append(results[job.run.key])
+    return found
 
 
-def _cell(item: Item) -> Cell:
-    (cell,) = item.wanted
-    assert isinstance(cell, Cell)
-    return cell
+def jobs_to_do(jobs: Sequence[tuple[str, Job]], folder: Path) -> list[Job]:
+    """Return the jobs of a plan whose results are not in a folder, each run once."""
+    done = done_keys(folder)
+    unique = {job.run.key: job for _, job in jobs}
+    return [job for key, job in unique.items() if key not in done]

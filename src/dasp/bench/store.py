@@ -1,99 +1,84 @@
-"""The feature store: arrays kept by what made them, whole or not there, shared and bounded."""
+"""The feature store: arrays on disk, cached under a key made of their settings."""
 
-import fcntl
-import hashlib
 import json
+import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from filelock import FileLock
 from numpy.typing import NDArray
 
+from dasp.bench.results import digest
 from dasp.core.clock import Clock
 from dasp.core.errors import DataError
-from dasp.core.files import atomic_path
+from dasp.core.files import atomic_path, remove_parts
 
 Array = NDArray[np.floating[Any]]
 """float32, or float16 tokens."""
 Make = Callable[[Clock], Iterator[Array]]
-"""Gives the rows of an array in chunks, each (n, ...), and tells the clock what they took."""
+"""Yields the rows of an array in chunks, each (n, ...), and counts the time on the clock."""
 
 GIB = 2**30
-
-
-def digest(content: Any) -> str:
-    """Hash plain data: 16 hex digits, the same on every machine."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+LARGE_ROW = 2**16  # bytes from which asking the disk for a row in advance is worth a system call
+ROWS_AHEAD = 8  # rows that the disk fetches while one is copied
 
 
 class Store:
-    """Arrays in a folder, each a memory-mapped .npy file named by the hash of its key.
+    """Arrays in a directory, each a memory-mapped .npy file named by the hash of its key.
 
-    Several processes may share the folder: the first to ask for an array makes it while the
-    others wait. A killed process leaves no half array. When the folder exceeds `limit` bytes
-    the arrays used longest ago are removed; a reader that has one open keeps it.
+    Several processes may share the directory: the first to ask for an array makes it while the
+    others wait. A killed process leaves no half array. When the directory exceeds `limit` bytes,
+    the least recently used arrays are removed; a reader that has one open keeps it.
     """
 
     def __init__(self, folder: str | Path, limit: float = 50 * GIB) -> None:
         self.folder, self.limit = Path(folder), limit
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.clock = Clock()  # what making arrays took, here
+        self.clock = Clock()  # time spent making arrays in this process
 
     def get(self, key: dict[str, Any], rows: int, make: Make) -> Array:
-        """Return the array (rows, ...) of `key`, read-only; make it first if it is not there."""
+        """Return the array (rows, ...) of `key`, read-only; make it first if it does not exist."""
         path = self._path(key)
         array: Array | None = None
         while array is None:
             if not path.exists():
-                with self._locked(path):
+                with FileLock(path.with_suffix(".lock")):
                     if not path.exists():
                         self._write(path, key, rows, make)
                         self._shrink(keep=path)
             with suppress(FileNotFoundError):  # removed meanwhile by a process that needed room
                 os.utime(path)
-                array = np.load(path, mmap_mode="r")
+                array = _mapped(path)
         if len(array) != rows:
             raise DataError(f"{path} has {len(array)} rows instead of {rows}: remove the file.")
         return array
 
     def has(self, key: dict[str, Any]) -> bool:
-        """Tell whether the array is there."""
+        """Tell whether the array exists."""
         return self._path(key).exists()
-
-    def about(self, key: dict[str, Any]) -> dict[str, Any]:
-        """Return what is kept beside an array: its key, rows, bytes and what making it took."""
-        try:
-            found: dict[str, Any] = json.loads(self._path(key).with_suffix(".json").read_text())
-        except FileNotFoundError:
-            return {}
-        return found
 
     def _path(self, key: dict[str, Any]) -> Path:
         return self.folder / f"{key['kind']}-{digest(key)}.npy"
 
     def _write(self, path: Path, key: dict[str, Any], rows: int, make: Make) -> None:
         clock = Clock()
+        remove_parts(path)  # of a process that was killed here
         with atomic_path(path) as part, part.open("wb", buffering=0) as file:
             size = _write_rows(file, make(clock), rows, clock, key)
             with clock.on("write"):
-                # Or half an array could bear its name after a power failure.
+                # Otherwise half an array could bear its name after a power failure.
                 os.fsync(file.fileno())
         about = key | {"rows": rows, "bytes": size, "seconds": clock.seconds}
         with atomic_path(path.with_suffix(".json")) as part:
             part.write_text(json.dumps(about, indent=1, default=str))
         self.clock.add(clock.seconds)
-
-    @contextmanager
-    def _locked(self, path: Path) -> Iterator[None]:
-        """Hold the lock of one array; the system frees it if this process dies."""
-        with path.with_suffix(".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
     def _shrink(self, keep: Path) -> None:
         entries = []
@@ -111,10 +96,18 @@ class Store:
                 path.with_suffix(".json").unlink(missing_ok=True)
 
 
+def _mapped(path: Path) -> Array:
+    try:
+        array: Array = np.load(path, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{path} is damaged ({error}): remove the file.") from error
+    return array
+
+
 def _write_rows(
     file: FileIO, chunks: Iterator[Array], rows: int, clock: Clock, key: dict[str, Any]
 ) -> int:
-    """Write chunks of rows one after another as a .npy file; return its bytes.
+    """Write chunks of rows one after another as a .npy file; return its size in bytes.
 
     Large plain writes: filling a memory map takes a page fault every 4 KiB.
     """
@@ -137,3 +130,40 @@ def _write_all(file: FileIO, data: memoryview) -> None:
     """Write all bytes: the system may take fewer at a time, such as 2 GiB."""
     while len(data):
         data = data[file.write(data) :]
+
+
+def gather(
+    arrays: Sequence[Array], places: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Copy row `rows[i]` of the array `places[i]` for each i: (len(rows), ...) float32.
+
+    Rows are read in the order in which they lie on the disk, which is told of the next ones, and
+    copied straight into their place.
+    """
+    found = np.empty((len(rows), *arrays[0].shape[1:]), np.float32)
+    order = np.lexsort((rows, places))
+    coming = iter(order)
+    for i in islice(coming, ROWS_AHEAD):
+        _prefetch(arrays[places[i]], int(rows[i]))
+    for i in order:
+        for later in islice(coming, 1):
+            _prefetch(arrays[places[later]], int(rows[later]))
+        _copy(arrays[places[i]][rows[i]], found[i])
+    return found
+
+
+def _prefetch(array: Array, row: int) -> None:
+    """Let the disk fetch a row while others are copied."""
+    pages, size = array.base, array.strides[0]
+    if size < LARGE_ROW or not isinstance(array, np.memmap) or not isinstance(pages, mmap.mmap):
+        return
+    first = array.offset % mmap.ALLOCATIONGRANULARITY + row * size
+    start = first - first % mmap.PAGESIZE
+    pages.madvise(mmap.MADV_WILLNEED, start, first + size - start)
+
+
+def _copy(row: Array, place: NDArray[np.float32]) -> None:
+    if row.dtype == np.float16:  # torch converts twice as fast, but takes no read-only memory
+        torch.from_numpy(place).copy_(torch.from_numpy(np.array(row)))
+    else:
+        place[...] = row

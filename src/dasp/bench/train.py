@@ -1,145 +1,264 @@
-"""The command that trains a source model: on the built-in set, or on clips of your own."""
+"""Train a model of several modalities so that each of them also works alone.
 
-from functools import partial
+The loss is the cross-entropy of all modalities together plus half that of each one alone; for
+three modalities, that of any two may be added. (seed, epoch) alone decides the order of the
+samples, and a checkpoint is written after each epoch: a training that was stopped goes on as if it
+had not been.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Literal
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from rich.console import Console
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from rich.progress import Progress
 from rich.table import Table
+from torch import Tensor, nn
 
-from dasp.bench.examples import Examples
-from dasp.bench.fitting import Epoch, Settings, Stage, fit
-from dasp.core.errors import OptionError
-from dasp.core.progress import bars
-from dasp.data.dataset import ClipDataset
-from dasp.data.sets import open_manifest
-from dasp.data.shapes import CLASSES, FRAMES, ShapePairs, SoundingShapes
-from dasp.methods.base import whole
-from dasp.models import CavMae, save_weights
-
-DEFAULT_CACHE = Path.home() / ".cache" / "dasp"
-SHAPES_SIZES = {"audio_length": FRAMES, "image_size": 64, "num_classes": CLASSES}
-VALIDATION = 720  # samples of the built-in set that measure each epoch
-POOL = 600  # frames and sounds of each class
+from dasp.core.contract import MultiModalModel
+from dasp.core.errors import OptionError, StateError
+from dasp.core.files import atomic_path
+from dasp.core.seeding import numpy_generator
+from dasp.data.clips import open_manifest
+from dasp.data.loading import ClipDataset
+from dasp.models import CavMae
 
 
-def train(
-    output: Path,
-    *,
-    flavour: Literal["balanced", "sound"] = "balanced",
-    data: Path | None = None,
-    validation: Path | None = None,
-    easy_epochs: int = 2,
-    epochs: int = 7,
-    epoch_size: int = 14400,
-    lr: float = 1.5e-3,
-    weight_decay: float = 0.05,
-    batch: int = 64,
-    seed: int = 0,
-    width: int = 96,
-    heads: int = 4,
-    depth: int = 3,
-    mlp_ratio: float = 2.0,
-    threads: int = 1,
-    cache: Path = DEFAULT_CACHE,
+class Examples(Protocol):
+    """Any data set whose items begin with ({modality: tensor}, label)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[Any, ...]: ...
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """Examples that can also give many samples at once."""
+
+    def batch(self, indices: NDArray[np.int64]) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the stacked inputs and labels of these samples."""
+
+
+@runtime_checkable
+class Renewed(Protocol):
+    """Examples that are others in each epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Become the examples of this epoch."""
+
+
+def epoch_batches(
+    examples: Examples, epoch: int, batch: int, seed: int
+) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """Give the batches of an epoch in the order that (seed, epoch) decides."""
+    if isinstance(examples, Renewed):
+        examples.set_epoch(epoch)
+    order = numpy_generator(seed, "order", str(epoch)).permutation(len(examples))
+    for part in slices(len(examples), batch):
+        yield take(examples, order[part])
+
+
+def slices(size: int, batch: int) -> Iterator[slice]:
+    """Give whole batches only, unless there is not even one."""
+    for start in range(0, max(size - batch, 0) + 1, batch):
+        yield slice(start, start + batch)
+
+
+def take(examples: Examples, indices: NDArray[np.int64]) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the stacked inputs, each (n, ...), and labels (n,) of some samples."""
+    if isinstance(examples, Batched):
+        return examples.batch(indices)
+    items = [examples[int(index)] for index in indices]
+    inputs = {name: torch.stack([item[0][name] for item in items]) for name in items[0][0]}
+    return inputs, torch.tensor([int(item[1]) for item in items])
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some epochs on the same examples."""
+
+    name: str
+    examples: Examples
+    epochs: int
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How to train."""
+
+    lr: float = 1.5e-3
+    weight_decay: float = 0.05
+    batch: int = 64
+    warmup: float = 0.03  # share of all steps in which the learning rate climbs
+    alone: float = 0.5  # weight of each modality's own cross-entropy
+    pairs: float = 0.0  # weight of the cross-entropy of each pair, of three modalities
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or self.batch < 1 or not 0 <= self.warmup < 1:
+            raise OptionError(f"lr and batch must be above 0 and warmup in [0, 1): {self}.")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch came to: mean loss, and validation accuracy (%) fused and alone."""
+
+    stage: str
+    loss: float
+    accuracy: dict[str, float]
+
+
+def fit(
+    model: nn.Module,
+    stages: Sequence[Stage],
+    validation: Examples,
+    options: TrainOptions,
+    checkpoint: Path,
+    progress: Progress,
 ) -> list[Epoch]:
-    """Train a source model (a small CAV-MAE) and write its weights.
-
-    Without --data it is the model of the built-in set: some epochs on an easier version of it
-    (quiet room, nothing absent or dubbed), then some on the real one. With --data it is one of
-    your own clips. A checkpoint is written after each epoch beside the output; the same command
-    goes on where it was stopped and ends with the same weights.
-
-    Args:
-        output: the .safetensors file to write.
-        flavour: of the built-in set: frame and sound equally telling, or the sound more.
-        data: a folder of your own clips (<class>/<clip>.wav and .jpg, or READ's lists).
-        validation: a folder of held-out clips of the same classes; needed with --data.
-        easy_epochs: epochs on the easier built-in set.
-        epochs: epochs on the real set, or on your clips.
-        epoch_size: samples of an epoch on the built-in set; each epoch pairs frames and sounds
-            anew.
-        lr: highest learning rate of AdamW; it climbs shortly and falls as a cosine.
-        weight_decay: of AdamW.
-        batch: samples of a step.
-        seed: of the first weights, the pairs and the order.
-        width: of the tokens.
-        heads: of the attention.
-        depth: blocks of each modality; one shared block follows.
-        mlp_ratio: hidden width of a block's MLP over its width.
-        threads: processor threads; the small model gains nothing from a second one.
-        cache: folder for the frames and sounds of the built-in set, made once (1.3 GB).
-    """
-    if output.suffix != ".safetensors":
-        raise OptionError(f"the output is a .safetensors file, not {output}.")
-    whole(epochs=epochs)
-    torch.set_num_threads(threads)
-    console = Console()
-    settings = Settings(lr=lr, weight_decay=weight_decay, batch=batch, seed=seed)
-    sizes = {"embed_dim": width, "num_heads": heads, "depth": depth, "mlp_ratio": mlp_ratio}
-    with bars() as progress:
-        if data is None:
-            stages, held_out = _shapes(
-                flavour, easy_epochs, epochs, epoch_size, seed, cache, progress
-            )
-            sizes |= SHAPES_SIZES
-        else:
-            stages, held_out, classes = _clips(data, validation, epochs)
-            sizes |= {"num_classes": classes}
-        model = _new_model(sizes, seed)
-        checkpoint = output.with_suffix(".checkpoint")
-        history = fit(model, stages, held_out, settings, checkpoint, progress)
-    save_weights(model, output)
-    console.print(history_table(history))
-    console.print(f"wrote {output}")
+    """Train `model` in place through all stages; go on from `checkpoint` where it exists."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=options.lr, weight_decay=options.weight_decay)
+    plan = [(stage, number) for stage in stages for number in range(stage.epochs)]
+    steps = [len(list(slices(len(stage.examples), options.batch))) for stage, _ in plan]
+    mark = _fingerprint(model, stages, options)
+    history = _resume(checkpoint, model, optimizer, mark)
+    overall = progress.add_task("all epochs", total=len(plan), completed=len(history))
+    for epoch in range(len(history), len(plan)):
+        stage = plan[epoch][0]
+        step, loss = sum(steps[:epoch]), 0.0
+        bar = progress.add_task(f"epoch {epoch + 1}, {stage.name}", total=steps[epoch])
+        model.train()
+        for inputs, labels in epoch_batches(stage.examples, epoch, options.batch, options.seed):
+            for group in optimizer.param_groups:
+                group["lr"] = options.lr * schedule(step / sum(steps), options.warmup)
+            loss += _update(model, optimizer, inputs, labels, options) / steps[epoch]
+            step += 1
+            progress.advance(bar)
+        progress.remove_task(bar)
+        history.append(Epoch(stage.name, loss, evaluate(model, validation)))
+        _save(checkpoint, model, optimizer, mark, history)
+        progress.update(overall, advance=1, description=_summary(history[-1]))
+    model.eval()
     return history
 
 
-def _new_model(sizes: dict[str, float], seed: int) -> CavMae:
+@torch.no_grad()
+def evaluate(model: nn.Module, examples: Examples, batch: int = 128) -> dict[str, float]:
+    """Return the accuracy (%) of "fused" and of each part, from global counts.
+
+    A part is one modality, or several but not all, such as "audio+video" of three.
+    """
+    assert isinstance(model, MultiModalModel)
+    model.eval()
+    parts = {"fused": model.modalities} | {
+        "+".join(names): names
+        for size in range(1, len(model.modalities))
+        for names in combinations(model.modalities, size)
+    }
+    right = dict.fromkeys(parts, 0)
+    for indices in np.array_split(np.arange(len(examples)), math.ceil(len(examples) / batch)):
+        inputs, labels = take(examples, indices)
+        tokens = model.encode(inputs)
+        for part, names in parts.items():
+            logits = model.fuse({name: tokens[name] for name in names}).logits
+            right[part] += int((logits.argmax(dim=1) == labels).sum())
+    return {name: 100 * count / len(examples) for name, count in right.items()}
+
+
+def schedule(done: float, warmup: float) -> float:
+    """Return the share of the learning rate when `done` of all steps are made: climb, cosine."""
+    if done < warmup:
+        return (done + 1e-3) / (warmup + 1e-3)
+    return 0.5 * (1 + math.cos(math.pi * (done - warmup) / (1 - warmup)))
+
+
+def _update(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    inputs: dict[str, Tensor],
+    labels: Tensor,
+    options: TrainOptions,
+) -> float:
+    assert isinstance(model, MultiModalModel)
+    tokens = model.encode(inputs)
+    loss = F.cross_entropy(model.fuse(tokens).logits, labels)
+    for size, weight in ((1, options.alone), (2, options.pairs)):
+        for names in combinations(tokens, size) if weight else ():
+            part = {name: tokens[name] for name in names}
+            loss = loss + weight * F.cross_entropy(model.fuse(part).logits, labels)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return float(loss.detach())
+
+
+def _fingerprint(model: nn.Module, stages: Sequence[Stage], options: TrainOptions) -> str:
+    """Return what must be the same for a checkpoint to be gone on with."""
+    parts = [[stage.name, len(stage.examples), stage.epochs] for stage in stages]
+    return json.dumps([getattr(model, "config", {}), parts, asdict(options)], sort_keys=True)
+
+
+def _save(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    mark: str,
+    history: list[Epoch],
+) -> None:
+    content = {
+        "mark": mark,
+        "history": [asdict(epoch) for epoch in history],
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+    }
+    with atomic_path(path) as part:
+        torch.save(content, part)
+
+
+def _resume(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, mark: str
+) -> list[Epoch]:
+    if not path.is_file():
+        return []
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    if content["mark"] != mark:
+        raise StateError(
+            f"{path} is the checkpoint of a training with other settings: "
+            "repeat those, or give another output or remove the file."
+        )
+    model.load_state_dict(content["model"])
+    optimizer.load_state_dict(content["optimizer"])
+    return [Epoch(**epoch) for epoch in content["history"]]
+
+
+def _summary(epoch: Epoch) -> str:
+    accuracy = ", ".join(f"{name} {value:.1f}%" for name, value in epoch.accuracy.items())
+    return f"loss {epoch.loss:.3f}, {accuracy}"
+
+
+def new_model(sizes: dict[str, float], seed: int) -> CavMae:
+    """Return a CAV-MAE of these sizes whose first weights the seed decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return CavMae(**sizes)  # type: ignore[arg-type]
 
 
-def _shapes(
-    flavour: str,
-    easy_epochs: int,
-    epochs: int,
-    size: int,
-    seed: int,
-    cache: Path,
-    progress: Progress,
-) -> tuple[list[Stage], Examples]:
-    stages = []
-    for name, count in ((f"{flavour}_easy", easy_epochs), (flavour, epochs)):
-        if count:
-            pairs = ShapePairs(
-                name,
-                size,
-                cache,
-                POOL,
-                seed,
-                partial(progress.track, description=f"draw {name}"),
-            )
-            stages.append(Stage(name, pairs, count))
-    return stages, _kept(SoundingShapes("validation", VALIDATION, flavour))
-
-
-def _clips(data: Path, validation: Path | None, epochs: int) -> tuple[list[Stage], Examples, int]:
-    if validation is None:
-        raise OptionError("--data needs --validation, a folder of held-out clips.")
+def clip_stages(data: Path, validation: Path, epochs: int) -> tuple[list[Stage], Examples, int]:
+    """Return the training stage, the held-out examples and the number of classes of two folders."""
     manifest, held_out = open_manifest(data), open_manifest(validation)
     if manifest.classes != held_out.classes:
         raise OptionError(f"{data} and {validation} do not have the same classes.")
     stage = Stage(manifest.name, ClipDataset(manifest), epochs)
     return [stage], ClipDataset(held_out), len(manifest.classes)
-
-
-def _kept(examples: SoundingShapes) -> Examples:
-    """Draw all samples once: they are used after every epoch."""
-    return [examples[index] for index in range(len(examples))]
 
 
 def history_table(history: list[Epoch]) -> Table:

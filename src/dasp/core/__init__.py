@@ -1,4 +1,4 @@
-"""What every room shares: types, the contract with a model, registries, seeds and errors.
+"""Types, the contract with a model, registries, seeds, files and errors shared by every package.
 
 Nothing here knows a method, a model or a data set; everything else may import from here.
 """

@@ -1,7 +1,7 @@
-"""The contract with a model, as protocols, and the checks that say what is missing.
+"""The contract with a model as protocols, and checks that report what is missing.
 
-A model has `modalities`, `embed_dim`, `num_classes`, and two methods: `encode` and `fuse`.
-Rarer needs of some methods are the further small protocols below.
+A model has `modalities`, `embed_dim`, `num_classes`, and two methods: `encode` and `fuse`. The
+other protocols are optional and needed by some methods only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,38 +51,38 @@ class HasOwnNorms(Protocol):
     """fuse_own_norm() must fuse one modality by norms that belong to it alone."""
 
     def fuse_own_norm(self, tokens: Tokens) -> Fused:
-        """Fuse {one name: (B, N, D)}, any N, with this modality's own norms for the shared ones."""
+        """Fuse {one name: (B, N, D)}, any N, with this modality's norms instead of the shared."""
 
 
 @runtime_checkable
 class HasSharedFusion(Protocol):
-    """These must split fuse() into what each modality needs by itself and the rest."""
+    """These must split fuse() into a part per modality, computed once, and the rest."""
 
     def prepare_fusion(self, tokens: Tokens) -> Any:
-        """Do to any subset {name: (B, N, D)} what the fusion does before modalities meet."""
+        """Compute the part of the fusion that each modality of {name: (B, N, D)} needs alone."""
 
     def fuse_prepared(self, prepared: Any, modalities: Sequence[str]) -> Fused:
-        """Fuse these of what was prepared, as `fuse` does their tokens, and leave it as it is."""
+        """Fuse some of the prepared modalities as `fuse` does, without changing `prepared`."""
 
 
 @runtime_checkable
 class HasPrompts(Protocol):
-    """These must open up the encoders layer by layer."""
+    """These must run the encoders layer by layer."""
 
     def encoder_depth(self) -> dict[str, int]:
         """Return the number L of layers of each encoder, at least 1."""
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Give the tokens (B, N, D) that enter the first layer of each encoder."""
+        """Return the tokens (B, N, D) that enter the first layer of each encoder."""
 
     def encode_prompted(
         self, embedded: Tokens, prompts: Mapping[str, Tensor]
     ) -> dict[str, Layered]:
         """Run the layers on embedded tokens (B, n, D), any n; without prompts this is `encode`.
 
-        Before layer l the prompts (L, P, D)[l] are put in front of the tokens, and dropped after
-        it. `features` are token means as the next layer (after the last: the fusion) normalises
-        its input. Differentiable.
+        Before layer l the prompts (L, P, D)[l] are prepended to the tokens, and removed after it.
+        `features` are token means, normalised as the next layer (after the last one: the fusion)
+        normalises its input. Differentiable.
         """
 
 
@@ -96,7 +96,7 @@ MODEL_PARTS = {
 
 
 def check_parts(model: nn.Module) -> None:
-    """Refuse a model that lacks a part of the contract, naming the parts."""
+    """Raise an error that lists the parts of the contract a model lacks."""
     missing = [
         f"{name} ({what})"
         for name, what in MODEL_PARTS.items()
@@ -110,11 +110,11 @@ def check_parts(model: nn.Module) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         raise ContractError(f"modalities must be a non-empty tuple of names, not {names!r}.")
     if len(set(names)) != len(names):
-        raise ContractError(f"modalities names one twice: {names!r}.")
+        raise ContractError(f"modalities lists a name twice: {names!r}.")
 
 
 def check_need(model: nn.Module, need: type, method: str) -> None:
-    """Refuse a model that lacks what one method needs."""
+    """Raise an error if a model lacks the protocol `need` that a method requires."""
     if not isinstance(model, need):
         wanted = [name for name in vars(need) if not name.startswith("_")]
         reason = (need.__doc__ or "").strip().splitlines()[0]
@@ -125,7 +125,7 @@ def check_need(model: nn.Module, need: type, method: str) -> None:
 
 
 def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
-    """Refuse what `fuse` returned if it is not what the contract says."""
+    """Return the output of `fuse` if its type and shapes fulfil the contract."""
     if not isinstance(fused, Fused):
         raise ContractError(
             f"fuse() must return dasp.Fused(embedding, logits), not {type(fused).__name__}."
@@ -147,9 +147,9 @@ def check_batch(
     part: bool = False,
     no_samples: bool = False,
 ) -> int:
-    """Refuse a batch that cannot be what the model wants; return its size B.
+    """Check a batch against the model's modalities and return its size B.
 
-    With `part` it may lack modalities, but not all of them. With `no_samples` B may be 0.
+    With `part` modalities may be missing, but not all of them. With `no_samples` B may be 0.
     """
     if not hasattr(batch, "keys"):
         raise InputError(
@@ -163,11 +163,11 @@ def check_batch(
         raise InputError(f"{kind} lack {', '.join(missing)}: the model has {model.modalities}.")
     for name, value in batch.items():
         if not isinstance(value, Tensor):
-            absent = f" Leave '{name}' out if there is none." if value is None else ""
+            absent = f" Omit '{name}' if it is missing." if value is None else ""
             raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.{absent}")
         if value.ndim < 2 or 0 in value.shape[1 if no_samples else 0 :]:
             raise InputError(
-                f"'{name}' has shape {tuple(value.shape)}: a batch is (B, ...) with nothing empty."
+                f"'{name}' has shape {tuple(value.shape)}: expected (B, ...) without empty axes."
             )
         if kind == "tokens" and (value.ndim != 3 or value.shape[2] != model.embed_dim):
             raise InputError(
@@ -181,14 +181,14 @@ def check_batch(
 
 
 def check_placement(batch: Inputs, model: nn.Module) -> None:
-    """Refuse a batch whose dtype or device is not that of the model's parameters."""
+    """Check that a batch has the dtype and the device of the model's parameters."""
     parameter = next(model.parameters(), None)
     if parameter is None:
         return
     for name, value in batch.items():
         if value.is_floating_point() and value.dtype != parameter.dtype:
             raise InputError(
-                f"'{name}' is {value.dtype} and the model {parameter.dtype}: "
+                f"'{name}' is {value.dtype} and the model is {parameter.dtype}: "
                 f"pass inputs['{name}'].to({parameter.dtype})."
             )
         if value.device != parameter.device:
@@ -200,9 +200,9 @@ def check_placement(batch: Inputs, model: nn.Module) -> None:
 
 @torch.no_grad()
 def check_model(model: nn.Module, inputs: Inputs) -> None:
-    """Try the whole contract on one batch: every subset of modalities, shapes, finite logits.
+    """Check the whole contract on one batch: every subset of modalities, shapes, finite logits.
 
-    Call it once on a model of your own; a `ContractError` says what to mend.
+    Call it once on a model of your own; a `ContractError` says what to fix.
     """
     check_parts(model)
     assert isinstance(model, MultiModalModel)
@@ -214,7 +214,7 @@ def check_model(model: nn.Module, inputs: Inputs) -> None:
         encode_checked(model, {name: inputs[name] for name in subset})
         fused = wanted[subset] = fuse_checked(model, part)
         if not torch.isfinite(fused.logits).all():
-            raise ContractError(f"fuse() of {subset} gave logits that are not finite.")
+            raise ContractError(f"fuse() of {subset} returned logits that are not finite.")
     if isinstance(model, HasSharedFusion):
         for subset in wanted:
             _check_prepared(model, {name: tokens[name] for name in subset}, wanted)
@@ -228,31 +228,31 @@ def _subsets(names: Sequence[str]) -> list[tuple[str, ...]]:
 def _check_prepared(
     model: HasSharedFusion, tokens: Tokens, wanted: Mapping[tuple[str, ...], Fused]
 ) -> None:
-    """Prepare once and fuse every subset, as a step does; compare with what `fuse` gave."""
-    remedy = "or leave prepare_fusion() and fuse_prepared() out. See docs/own_model.md."
+    """Prepare once, fuse every subset as a step does, and compare with the output of `fuse`."""
+    remedy = "or omit prepare_fusion() and fuse_prepared(). See docs/own_model.md."
     try:
         prepared = model.prepare_fusion(tokens)
         found = {names: model.fuse_prepared(prepared, names) for names in _subsets(tuple(tokens))}
     except Exception as error:
         raise ContractError(
             f"prepare_fusion() and fuse_prepared() failed on {tuple(tokens)} "
-            f"({type(error).__name__}: {error}): they must take any non-empty subset, and what was "
-            f"prepared more than once, {remedy}"
+            f"({type(error).__name__}: {error}): they must accept any non-empty subset, and the "
+            f"same prepared object several times, {remedy}"
         ) from error
     for names, fused in found.items():
         for part in ("embedding", "logits"):
             value, right = getattr(fused, part, None), getattr(wanted[names], part)
             if not isinstance(value, Tensor) or value.shape != right.shape:
-                raise ContractError(f"fuse_prepared() of {names} must return what fuse() does.")
+                raise ContractError(f"fuse_prepared() of {names} must return the same as fuse().")
             if not torch.allclose(value, right, rtol=1e-3, atol=1e-4):
                 raise ContractError(
-                    f"fuse_prepared() of {names} gave another {part} than fuse(): both must agree "
-                    f"and leave what was prepared as it is, {remedy}"
+                    f"{part} of fuse_prepared() of {names} differs from fuse(): both must agree "
+                    f"and must not change the prepared object, {remedy}"
                 )
 
 
 def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
-    """Run the encoders; if one fails, say on which input; refuse tokens of another shape."""
+    """Run the encoders and check the shapes of their tokens; name the input if one fails."""
     try:
         tokens = model.encode(inputs)
     except (DaspError, torch.OutOfMemoryError):
@@ -261,12 +261,12 @@ def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
         shapes = ", ".join(f"'{n}' {tuple(v.shape)} {v.dtype}" for n, v in inputs.items())
         raise InputError(f"encode() failed on {shapes}: {type(error).__name__}: {error}") from error
     if set(tokens) != set(inputs):
-        raise ContractError(f"encode() of {tuple(inputs)} gave tokens for {tuple(tokens)}.")
+        raise ContractError(f"encode() of {tuple(inputs)} returned tokens of {tuple(tokens)}.")
     for name, value in tokens.items():
         batch, shape = inputs[name].shape[0], tuple(value.shape)
         if len(shape) != 3 or (shape[0], shape[2]) != (batch, model.embed_dim):
             raise ContractError(
-                f"encode() gave {shape} for '{name}', expected ({batch}, N, {model.embed_dim})."
+                f"encode() returned {shape} for '{name}', expected ({batch}, N, {model.embed_dim})."
             )
     return tokens
 
@@ -274,7 +274,7 @@ def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
 def fuse_checked(
     model: MultiModalModel, tokens: Tokens, attention: bool = False, own_norm: bool = False
 ) -> Fused:
-    """Run the fusion; if it fails on a subset of the modalities, say that it must not."""
+    """Run the fusion and check its output; explain a failure on a subset of the modalities."""
     name = "fuse_with_attention" if attention else "fuse_own_norm" if own_norm else "fuse"
     fuse = getattr(model, name)
     batch = next(iter(tokens.values())).shape[0]
@@ -284,7 +284,7 @@ def fuse_checked(
         if len(tokens) < len(model.modalities):
             raise ContractError(
                 f"{name}() failed on {tuple(tokens)} alone ({type(error).__name__}: {error}): "
-                "it must take any non-empty subset of the modalities."
+                "it must accept any non-empty subset of the modalities."
             ) from error
         raise
     return check_fused(fused, batch, model)

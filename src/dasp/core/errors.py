@@ -1,23 +1,24 @@
-"""The errors of this library. Each message names the thing, the cause and the remedy."""
+"""The errors of this library. Each message says what was wrong, where, and what to do."""
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class DaspError(Exception):
-    """Base of every error raised on purpose by this library."""
+    """Base class of every error raised on purpose by this library."""
 
 
 class InputError(DaspError, ValueError):
-    """A batch, a sample or a file of the user's cannot be used; nothing was changed."""
+    """A batch, a sample or a file of the user cannot be used; nothing was changed."""
 
 
 class ContractError(DaspError, TypeError):
-    """A model or a method lacks something that was asked of it."""
+    """A model or a method lacks something the contract requires."""
 
 
 class OptionError(DaspError, ValueError):
-    """An unknown name or an impossible value for an option."""
+    """An unknown name, or an invalid value of an option."""
 
 
 class StateError(DaspError, RuntimeError):
@@ -36,8 +37,12 @@ class DataError(DaspError, RuntimeError):
     """A data set, a list or a media file is missing, damaged or contradictory."""
 
 
+class MissingExtraError(DataError, ImportError):
+    """A library is needed that an extra of this package installs."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Say that `name` is unknown, the nearest right one, and all there are.
+    """Return the message for an unknown name: the closest known one, and all of them.
 
     >>> unknown_name("method", "dsap", ["dasp", "tent"])
     "unknown method 'dsap': did you mean 'dasp'? There are: dasp, tent."
@@ -46,3 +51,24 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     return f"unknown {kind} '{name}': {hint}There are: {', '.join(names) or 'none'}."
+
+
+def cause(error: Any) -> str:
+    """Return the reason of another library's error without its number and file name.
+
+    >>> cause(FileNotFoundError(2, "No such file or directory", "a.json"))
+    'No such file or directory'
+    >>> cause(ValueError("line 1: no comma"))
+    'line 1: no comma'
+    """
+    text = getattr(error, "strerror", None) or getattr(error, "error_string", None) or str(error)
+    return str(text).rstrip(".")
+
+
+def failure_lines(failed: Iterable[tuple[str, str]]) -> list[str]:
+    """Return one line per (name, reason); the name comes first unless the reason contains it.
+
+    >>> failure_lines([("a.mp4", "a.mp4 is empty."), ("b", "no b.mp4"), ("c", "gone")])
+    ['a.mp4 is empty.', 'no b.mp4', 'c: gone']
+    """
+    return [reason if name in reason else f"{name}: {reason}" for name, reason in failed]

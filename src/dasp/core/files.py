@@ -1,23 +1,26 @@
-"""Files that are either whole or not there."""
+"""Write files atomically, and check before a long job that they can be written."""
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 
+from dasp.core.errors import DataError, cause
+
 
 @contextmanager
 def atomic_path(path: str | Path, durable: bool = False) -> Iterator[Path]:
-    """Give a temporary path beside `path`; move it there only if the block succeeds.
+    """Yield a temporary path beside `path`; move it there only if the block succeeds.
 
-    A crash, a full disk or a kill leaves the old file (or none), never half of a new one. If it is
-    to be `durable`, so does a power failure: the disk has the file before its name.
+    A crash, a full disk or a kill leaves the old file (or none), never half of a new one. With
+    `durable` this also holds for a power failure: the content is on disk before the name.
     """
     target = Path(path)
     if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder: give the path of a file.")
+        raise IsADirectoryError(f"{target} is a directory: give the path of a file.")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(
         dir=target.parent, prefix=f".{target.stem}.", suffix=f".part{target.suffix}"
@@ -28,7 +31,7 @@ def atomic_path(path: str | Path, durable: bool = False) -> Iterator[Path]:
         yield part
         umask = os.umask(0)
         os.umask(umask)
-        part.chmod(0o666 & ~umask)  # mkstemp makes files private; ours are ordinary ones
+        part.chmod(0o666 & ~umask)  # mkstemp makes private files; ours are ordinary ones
         if durable:
             _to_disk(part)
         part.replace(target)
@@ -39,11 +42,44 @@ def atomic_path(path: str | Path, durable: bool = False) -> Iterator[Path]:
 
 
 def remove_parts(path: str | Path) -> None:
-    """Remove what kills in the midst of `atomic_path` have left beside a file of one writer."""
+    """Remove the temporary files that killed calls of `atomic_path` left beside `path`.
+
+    Only safe where `path` has a single writer.
+    """
     target = Path(path)
     random = "?" * 8  # the length of the names that mkstemp draws
     for part in target.parent.glob(f".{escape(target.stem)}.{random}.part{escape(target.suffix)}"):
         part.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files that a killed run left anywhere below `folder`.
+
+    Those younger than a second may belong to another running process and stay.
+    """
+    for part in folder.rglob(".*.part.*"):
+        if time.time() - part.stat().st_mtime > 1:
+            part.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path, name: str = "") -> None:
+    """Create `folder` if needed, or raise an error before the work if it cannot be written to.
+
+    With `name`, also refuse a directory of that name in it. Permissions do not tell everything,
+    so a temporary file is created.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"cannot write to {folder}: it is not a directory; choose another place.")
+    if name and (folder / name).is_dir():
+        raise DataError(f"cannot write {folder / name}: it is a directory; give a file name.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {folder}: {cause(error)}; choose another place."
+        ) from error
 
 
 def _to_disk(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Names for things that a user may add to: methods, models, corruptions."""
+"""Registries of what a user may add: methods, models, corruptions."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -9,7 +9,7 @@ Entry = TypeVar("Entry")
 
 
 class Registry(Generic[Entry]):
-    """An ordered map from a name to an entry, filled by a decorator.
+    """An ordered mapping from names to entries, filled by a decorator.
 
     >>> shapes: Registry[type] = Registry("shape")
     >>> @shapes.register("round")
@@ -25,9 +25,9 @@ class Registry(Generic[Entry]):
         self._entries: dict[str, Entry] = {}
 
     def register(self, name: str) -> Callable[[Entry], Entry]:
-        """Return a decorator that files its argument under `name`."""
+        """Return a decorator that registers its argument as `name`."""
 
-        def file(entry: Entry) -> Entry:
+        def add(entry: Entry) -> Entry:
             if name in self._entries:
                 raise OptionError(
                     f"{self.kind} '{name}' is registered already: choose another name."
@@ -35,7 +35,7 @@ class Registry(Generic[Entry]):
             self._entries[name] = entry
             return entry
 
-        return file
+        return add
 
     def __getitem__(self, name: str) -> Entry:
         if name not in self._entries:

@@ -1,4 +1,4 @@
-"""Generators made from what they are for, so that no result depends on order or workers."""
+"""Random generators seeded by their purpose, so that results do not depend on order or workers."""
 
 import hashlib
 
@@ -11,9 +11,9 @@ GOLDEN = 0x9E3779B1  # 2**32 / golden ratio: multiples of it spread evenly
 
 
 def numpy_generator(seed: int, *purpose: str) -> np.random.Generator:
-    """Return the generator of (seed, purpose): the same draws whoever asks, whenever.
+    """Return the generator of (seed, purpose), which always yields the same draws.
 
-    `purpose` is a path of names such as ("video/fog/3", "clip_0017").
+    `purpose` is a sequence of names such as ("video/fog/3", "clip_0017").
 
     >>> int(numpy_generator(0, "video/fog/3", "a").integers(1000)) == int(
     ...     numpy_generator(0, "video/fog/3", "a").integers(1000))
@@ -23,7 +23,7 @@ def numpy_generator(seed: int, *purpose: str) -> np.random.Generator:
     for name in purpose:
         if not isinstance(name, str):
             raise OptionError(
-                f"what a generator is for (the corruption, the sample_id) is given as texts, "
+                f"the purpose of a generator (corruption, sample_id) consists of strings, "
                 f"not {name!r}: use str({name!r})."
             )
     text = "\x1f".join((str(seed), *purpose))
@@ -34,15 +34,14 @@ def numpy_generator(seed: int, *purpose: str) -> np.random.Generator:
 def batch_seed(seed: int, batch_index: int) -> int:
     """Return the seed of a method's generator for one batch of the stream.
 
-    torch's CPU generator reads 32 bits of a seed, so the stream of each `seed` starts at its own
-    far-off place in that range. With seed 0 this is the batch index itself, as in the reference
-    figures.
+    torch's CPU generator uses 32 bits of a seed, so the stream of each `seed` starts far from the
+    others in that range. With seed 0 this is the batch index itself, as in the reference figures.
     """
     check_seed(seed)
     return (seed * GOLDEN + batch_index) % 2**32
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that a generator cannot take."""
+    """Raise an error for a seed that a generator cannot take."""
     if not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
-        raise OptionError(f"seed must be a whole number from 0 to {SEED_LIMIT - 1}, not {seed!r}.")
+        raise OptionError(f"seed must be an integer from 0 to {SEED_LIMIT - 1}, not {seed!r}.")

@@ -1,4 +1,4 @@
-"""What flows through the house. Each type is made in one room and read in the next."""
+"""The types passed between packages: batches, tokens, fused outputs, steps and outcomes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,17 +14,17 @@ Tokens = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of a stream. A method sees `inputs` alone; the bench counts with the rest."""
+    """One batch of a stream. A method sees only `inputs`; the rest is for evaluation."""
 
     inputs: Inputs
     labels: Tensor  # (B,)
-    ids: Sequence[str] = ()  # of the samples, length B where they have names
+    ids: Sequence[str] = ()  # of the samples, length B if they have names
     domain: str = ""
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Post-softmax attention of the fusion, and where each modality's tokens lie in it."""
+    """Post-softmax attention of the fusion, and the span of each modality's tokens in it."""
 
     weights: Tensor  # (B, heads, N, N), rows are queries
     spans: Mapping[str, slice]
@@ -32,7 +32,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Fused:
-    """What a model's `fuse` returns."""
+    """The output of a model's `fuse`."""
 
     embedding: Tensor  # (B, D), before the head
     logits: Tensor  # (B, C)
@@ -41,24 +41,24 @@ class Fused:
 
 @dataclass(frozen=True)
 class Layered:
-    """What an encoder gives when it is opened up: its tokens, and what each layer made."""
+    """The output of an encoder run layer by layer: its tokens, and the features per layer."""
 
-    tokens: Tensor  # (B, N, D), as `encode` gives them
+    tokens: Tensor  # (B, N, D), as returned by `encode`
     features: Tensor  # (L, B, D), the token mean after each of its L layers, normalised
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Which modalities look shifted in one batch, and why."""
+    """The modalities that look shifted in one batch, and why."""
 
-    scores: Mapping[str, float]  # redundancy of each modality
+    scores: Mapping[str, float]  # redundancy per modality
     differences: Mapping[str, float]  # score minus the lowest score
     biased: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Logits made without touching any state."""
+    """Logits computed without changing any state."""
 
     logits: Tensor  # (B, C)
     diagnosis: Diagnosis | None = None
@@ -66,14 +66,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Step:
-    """What a method makes of one batch; the loop does the rest.
+    """The result of a method's `step` on one batch; the loop applies it.
 
     `loss=None` means no update. A method whose gradient is not that of `loss` at the current
-    weights (SAR) gives `gradients`, one for each parameter of
-    `trainable()` in that order, None where it takes no part.
-    `restart` asks the loop to return to the source state after this step. `rollback` says why the
-    method wants its last good weights back (`Method.roll_back`); the batch is then predicted with
-    those and nothing is learnt. `rate` scales the learning rate of this step.
+    weights (SAR) returns `gradients`, one per parameter of `trainable()` in that order, None for
+    a parameter without one.
+    `restart` asks the loop to return to the source state after this step. `rollback` is the reason
+    to return to the last good weights (`Method.roll_back`); the batch is then predicted with
+    those and no update is made. `rate` scales the learning rate of this step.
     """
 
     logits: Tensor  # (B, C), of the prediction before the update
@@ -87,19 +87,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call gives back."""
+    """The result of one call of an adaptation."""
 
     logits: Tensor = field(repr=False)  # (B, C), float32, detached
     diagnosis: Diagnosis | None = None
     updated: bool = False
     loss: float | None = None
-    rejected: str | None = None  # why the batch was refused; then nothing has changed
-    rollback: str | None = None  # why the state went back to an earlier one after this batch
+    rejected: str | None = None  # why the batch was rejected; the state is then unchanged
+    rollback: str | None = None  # why the state returned to an earlier one after this batch
 
 
 @dataclass(frozen=True)
 class Trainable:
-    """What a method trains, of how much."""
+    """The parameters a method trains, and the number of all parameters."""
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     count: int = 0

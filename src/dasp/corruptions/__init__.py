@@ -1,10 +1,10 @@
-"""Fifteen ways to damage a frame, six to damage a sound and six a map of distances, seeded.
+"""Seeded corruptions: fifteen of frames, six of sounds and six of depth maps.
 
-Each corruption is a small pure function of (array, severity, generator) whose five
-constants stand on its first line. A user's own registers with the `corruption` decorator.
+Each corruption is a small pure function of (array, severity, generator); the constants of the five
+severities are on its first line. Register your own with the `corruption` decorator.
 """
 
-# Importing a file registers what it holds; this order is the order of the papers.
+# Importing a file registers its corruptions, in the order of the papers.
 from dasp.corruptions import noise, blur, weather, digital, ambient, ranging  # noqa: F401, I001
 from dasp.corruptions.base import (
     Corruption,

@@ -1,27 +1,26 @@
-"""Six ways to damage a sound: white noise, and five surroundings laid over it.
+"""Corruptions of sounds: white noise, and five kinds of background sound.
 
-A surrounding is synthesised from the generator, at an RMS of `REFERENCE_RMS` before the gain of
-its severity, or it is read from a folder of recordings, at the level at which it was recorded.
-The result is on the 16-bit grid, so that it is the same in memory and in a wav file.
+A background is synthesised from the generator with an RMS of `REFERENCE_RMS` before the gain of
+its severity, or read from a directory of recordings, such as READ's five, at its recorded level.
+The result is rounded to 16 bits, so that it is the same in memory and in a wav file.
 """
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasp.core.errors import InputError
-from dasp.core.sound import on_grid
-from dasp.corruptions import babble, soundscapes
+from dasp.core.errors import DataError, InputError
+from dasp.core.extras import extra
+from dasp.core.sound import on_grid, resample
+from dasp.corruptions import soundscapes
 from dasp.corruptions.base import Wave, corruption
-from dasp.corruptions.recordings import recorded_noise
 from dasp.corruptions.synthesis import Array, to_rms
 
 REFERENCE_RMS = 0.1  # of full scale, -20 dB
 LOWEST_RATE = 8000
-
-Folder = str | Path | None
 
 
 @corruption("audio", "gaussian_noise", family="noise")
@@ -34,75 +33,15 @@ def gaussian_noise(
     return on_grid(wave + sigma * generator.standard_normal(wave.size))
 
 
-@corruption("audio", "traffic", family="noise", takes_folder=True)
-def traffic(
-    wave: Wave,
-    severity: int,
-    generator: np.random.Generator,
-    sample_rate: int,
-    folder: Folder = None,
-) -> Wave:
-    """Add a street: passing vehicles, engines and a horn."""
-    return _overlay(soundscapes.traffic, wave, severity, generator, sample_rate, folder)
-
-
-@corruption("audio", "crowd", family="noise", takes_folder=True)
-def crowd(
-    wave: Wave,
-    severity: int,
-    generator: np.random.Generator,
-    sample_rate: int,
-    folder: Folder = None,
-) -> Wave:
-    """Add the babble of many voices."""
-    return _overlay(babble.crowd, wave, severity, generator, sample_rate, folder)
-
-
-@corruption("audio", "rain", family="weather", takes_folder=True)
-def rain(
-    wave: Wave,
-    severity: int,
-    generator: np.random.Generator,
-    sample_rate: int,
-    folder: Folder = None,
-) -> Wave:
-    """Add a downpour: hiss and drops."""
-    return _overlay(soundscapes.rain, wave, severity, generator, sample_rate, folder)
-
-
-@corruption("audio", "thunder", family="weather", takes_folder=True)
-def thunder(
-    wave: Wave,
-    severity: int,
-    generator: np.random.Generator,
-    sample_rate: int,
-    folder: Folder = None,
-) -> Wave:
-    """Add claps of thunder that roll away."""
-    return _overlay(soundscapes.thunder, wave, severity, generator, sample_rate, folder)
-
-
-@corruption("audio", "wind", family="weather", takes_folder=True)
-def wind(
-    wave: Wave,
-    severity: int,
-    generator: np.random.Generator,
-    sample_rate: int,
-    folder: Folder = None,
-) -> Wave:
-    """Add gusts of wind that roar and howl."""
-    return _overlay(soundscapes.wind, wave, severity, generator, sample_rate, folder)
-
-
-def _overlay(
+def _add_background(
     synthesise: Callable[[np.random.Generator, int, int], Array],
     wave: Wave,
     severity: int,
     generator: np.random.Generator,
     sample_rate: int,
-    folder: Folder,
+    folder: str | Path | None = None,
 ) -> Wave:
-    """Add a surrounding, louder with each severity; both the gain and the sum clip at 16 bits."""
+    """Add a background, louder with severity; both the amplified noise and the sum are clipped."""
     decibels = (1, 2, 4, 6, 8)[severity - 1]
     _check(wave, sample_rate)
     noise: NDArray[np.floating]
@@ -113,11 +52,58 @@ def _overlay(
     return on_grid(wave + on_grid(noise * 10 ** (decibels / 20)))
 
 
+for _synthesise, _family in (
+    (soundscapes.traffic, "noise"),
+    (soundscapes.crowd, "noise"),
+    (soundscapes.rain, "weather"),
+    (soundscapes.thunder, "weather"),
+    (soundscapes.wind, "weather"),
+):
+    corruption("audio", _synthesise.__name__, _family, takes_folder=True)(
+        partial(_add_background, _synthesise)
+    )
+
+
+def recorded_noise(
+    folder: str | Path, name: str, samples: int, sample_rate: int
+) -> NDArray[np.float32]:
+    """Return (samples,) of `folder/name.wav` from its start, repeated if it is too short.
+
+    Channels are averaged and the rate is changed to `sample_rate`; the level is kept.
+    """
+    path = Path(folder) / f"{name}.wav"
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DataError(
+            f"no recording {path} ({error.strerror}): a noise directory has traffic.wav, "
+            "crowd.wav, rain.wav, thunder.wav and wind.wav; without it the noise is synthesised."
+        ) from error
+    recording = _read(path, sample_rate, status.st_mtime_ns, status.st_size)
+    return np.resize(recording, samples)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, sample_rate: int, _modified: int, _size: int) -> NDArray[np.float32]:
+    """Decode once for all clips; a changed file has another date or size and is read again."""
+    soundfile = extra("soundfile")
+    try:
+        wave, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (soundfile.LibsndfileError, OSError) as error:
+        raise DataError(f"cannot read {path} ({error}): replace it by an intact file.") from error
+    if wave.shape[0] == 0 or not np.isfinite(wave).all():
+        fault = "is empty" if wave.shape[0] == 0 else "contains NaN or infinite values"
+        raise DataError(f"{path} {fault}: replace it by a recording.")
+    mono = resample(wave.mean(axis=1, dtype=np.float32), int(file_rate), sample_rate)
+    mono.setflags(write=False)
+    return mono
+
+
 def _check(wave: Wave, sample_rate: int) -> None:
     if sample_rate < LOWEST_RATE:
         raise InputError(
-            f"a sound of {sample_rate} Hz is too narrow for this corruption: "
-            f"resample it to {LOWEST_RATE} Hz or more."
+            f"the sampling rate of {sample_rate} Hz is too low for this corruption: "
+            f"resample to {LOWEST_RATE} Hz or more."
         )
     if not np.isfinite(wave).all():
-        raise InputError("a sound holds values that are not numbers: decode the file again.")
+        raise InputError("the sound contains NaN or infinite values: decode the file again.")

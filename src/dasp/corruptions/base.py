@@ -1,4 +1,4 @@
-"""How a corruption is named, found and applied; the corruptions live beside this file."""
+"""Register corruptions and apply them by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from dasp.core.seeding import numpy_generator
 
 Image = NDArray[np.uint8]  # (H, W, 3)
 Wave = NDArray[np.float32]  # (samples,), full scale is ±1
-Depth = NDArray[np.uint16]  # (H, W), millimetres, 0 where nothing came back
+Depth = NDArray[np.uint16]  # (H, W), millimetres, 0 without return
 Apply = Callable[..., NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """One way to damage a frame, a sound or a map of distances.
+    """A corruption of frames, sounds or depth maps.
 
-    `apply(image, severity, generator)` takes and returns an (H, W, 3) uint8 array, that of
-    "depth" an (H, W) uint16 array;
+    `apply(image, severity, generator)` takes and returns an (H, W, 3) uint8 array for "video", an
+    (H, W) uint16 array for "depth";
     `apply(wave, severity, generator, sample_rate)` takes and returns a (samples,) float32 array.
-    Where `takes_folder` is set, it also takes `folder=`, the user's own textures or recordings.
+    With `takes_folder` it also takes `folder=`, a directory of the user's textures or recordings.
     """
 
     name: str
@@ -47,16 +47,16 @@ def corruption(
 ) -> Callable[[Apply], Apply]:
     """Register a function as a corruption of `modality` ("video", "audio" or "depth")."""
 
-    def file(apply: Apply) -> Apply:
+    def add(apply: Apply) -> Apply:
         entry = Corruption(name, modality, family, apply, takes_folder)
         registry(modality).register(name)(entry)
         return apply
 
-    return file
+    return add
 
 
 def registry(modality: str) -> Registry[Corruption]:
-    """Return the corruptions of one modality by name."""
+    """Return the registry of the corruptions of one modality."""
     if modality not in _REGISTRIES:
         raise OptionError(
             f"no corruptions for modality '{modality}': use 'video', 'audio' or 'depth'."
@@ -77,14 +77,14 @@ def corrupt_frame(
     sample_id: str = "",
     frost_dir: str | Path | None = None,
 ) -> Image:
-    """Damage one frame: (H, W, 3) uint8 in and out; severity 0 returns a copy.
+    """Corrupt one frame: (H, W, 3) uint8 in and out; severity 0 returns a copy.
 
-    The result depends on (seed, name, severity, sample_id) and the image alone.
+    The result depends only on (seed, name, severity, sample_id) and the image.
     """
     if not _is_frame(image):
         found = f"{image.shape} {image.dtype}" if isinstance(image, np.ndarray) else type(image)
         raise InputError(
-            f"a frame is an (H, W, 3) uint8 array, not {found}: convert it to an RGB array first."
+            f"a frame must be an (H, W, 3) uint8 array, not {found}: convert it to RGB first."
         )
     entry = registry("video")[name]
     if _is_identity(severity):
@@ -103,13 +103,13 @@ def corrupt_sound(
     sample_rate: int = 16000,
     noise_dir: str | Path | None = None,
 ) -> Wave:
-    """Damage one sound: (samples,) float32 in [-1, 1] in and out; severity 0 returns a copy.
+    """Corrupt one sound: (samples,) float32 in [-1, 1] in and out; severity 0 returns a copy.
 
-    The result depends on (seed, name, severity, sample_id) and the wave alone.
+    The result depends only on (seed, name, severity, sample_id) and the wave.
     """
     if wave.dtype != np.float32 or wave.ndim != 1 or wave.size == 0:
         raise InputError(
-            f"a sound is a non-empty (samples,) float32 array, not {wave.shape} {wave.dtype}: "
+            f"a sound must be a non-empty (samples,) float32 array, not {wave.shape} {wave.dtype}: "
             "mix it to mono and scale it to [-1, 1] first."
         )
     entry = registry("audio")[name]
@@ -123,13 +123,13 @@ def corrupt_sound(
 def corrupt_depth(
     depth: Depth, name: str, severity: int, seed: int = 0, sample_id: str = ""
 ) -> Depth:
-    """Damage one map of distances: (H, W) uint16 in and out; severity 0 returns a copy.
+    """Corrupt one depth map: (H, W) uint16 in and out; severity 0 returns a copy.
 
-    The result depends on (seed, name, severity, sample_id) and the map alone.
+    The result depends only on (seed, name, severity, sample_id) and the map.
     """
     if depth.dtype != np.uint16 or depth.ndim != 2 or depth.size == 0:
         raise InputError(
-            f"a depth map is a non-empty (H, W) uint16 array of millimetres, not {depth.shape} "
+            f"a depth map must be a non-empty (H, W) uint16 array (mm), not {depth.shape} "
             f"{depth.dtype}: convert it first."
         )
     entry = registry("depth")[name]
@@ -147,5 +147,5 @@ def _is_frame(image: object) -> bool:
 
 def _is_identity(severity: int) -> bool:
     if isinstance(severity, bool) or severity not in range(6):
-        raise OptionError(f"severity is 0 (clean) to 5, not {severity!r}.")
+        raise OptionError(f"severity must be 0 (clean) to 5, not {severity!r}.")
     return severity == 0

@@ -1,11 +1,11 @@
-"""Blur of the lens, of frosted glass, of motion and of zooming."""
+"""Blur: defocus, frosted glass, motion and zoom."""
 
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
+from dasp.core.extras import Pillow
 from dasp.corruptions.base import Image, corruption
 from dasp.corruptions.kernels import (
     bell,
@@ -20,7 +20,7 @@ from dasp.corruptions.kernels import (
 
 @corruption("video", "defocus_blur", family="blur")
 def defocus_blur(image: Image, severity: int, generator: np.random.Generator) -> Image:  # noqa: ARG001
-    """Spread each point of (H, W, 3) over a disk; the picture is mirrored at its edges."""
+    """Convolve (H, W, 3) with a disk; the picture is mirrored at its edges."""
     at_224, softness = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))[severity - 1]
     radius = max(at_224 * scale_of(image), 1.0)
     reach = lens_kernel(radius, softness).shape[0] // 2
@@ -30,7 +30,7 @@ def defocus_blur(image: Image, severity: int, generator: np.random.Generator) ->
     spectrum *= _lens_spectrum(radius, softness, size)
     first, (height, width) = 2 * reach, image.shape[:2]
     blurred = np.fft.irfft2(spectrum, size)[:, first : first + height, first : first + width]
-    # Weights are multiples of 2⁻²⁴ and so the sums are whole numbers: rounding makes them exact.
+    # Weights are multiples of 2⁻²⁴, so the sums are integers: rounding makes them exact.
     blurred = np.rint(blurred.transpose(1, 2, 0)) * 2.0**-24
     return np.minimum(blurred, 255).astype(np.uint8, order="C")
 
@@ -39,9 +39,9 @@ def defocus_blur(image: Image, severity: int, generator: np.random.Generator) ->
 def lens_kernel(radius: float, softness: float) -> NDArray[np.float64]:
     """Return the disk (n, n) with its rim softened by a Gaussian of `softness` pixels.
 
-    The softening mirrors the disk at the border of its own square. Where the disk reaches that
-    border (radius 8 and more) the weights then sum to a little over one: the original's picture
-    brightens there by about 1 %, and so does this one.
+    The softening mirrors the disk at the border of its own square. If the disk reaches that
+    border (radius 8 and more) the weights sum to slightly more than one: as in the original, the
+    picture becomes about 1 % brighter.
     """
     reach = max(int(np.ceil(radius)), 8)
     line = np.arange(-reach, reach + 1)
@@ -60,7 +60,7 @@ def _lens_spectrum(radius: float, softness: float, size: tuple[int, int]) -> NDA
 
 
 def _smooth_length(length: int) -> int:
-    """Return the next length that a Fourier transform likes: only factors 2, 3 and 5."""
+    """Return the next length with only factors 2, 3 and 5, for which the FFT is fast."""
     while True:
         rest = length
         for factor in (2, 3, 5):
@@ -73,7 +73,7 @@ def _smooth_length(length: int) -> int:
 
 @corruption("video", "glass_blur", family="blur")
 def glass_blur(image: Image, severity: int, generator: np.random.Generator) -> Image:
-    """Blur (H, W, 3), let each pixel take the colour of one nearby, blur again."""
+    """Blur (H, W, 3), replace each pixel by one nearby, blur again."""
     sigma, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[
         severity - 1
     ]
@@ -89,7 +89,7 @@ def glass_blur(image: Image, severity: int, generator: np.random.Generator) -> I
 def scatter_sources(
     height: int, width: int, reach: int, generator: np.random.Generator
 ) -> NDArray[np.intp]:
-    """Return for each pixel the one (H·W,) whose colour it shows after one round of scattering.
+    """Return for each pixel the index (H·W,) of the one it shows after one round of scattering.
 
     The original walks over the pixels from the last to the first; each takes the colour that a
     neighbour at most `reach` away has *at that moment*. (It is written as a swap of two NumPy
@@ -115,7 +115,7 @@ def scatter_sources(
 
 @corruption("video", "motion_blur", family="blur")
 def motion_blur(image: Image, severity: int, generator: np.random.Generator) -> Image:
-    """Smear (H, W, 3) to one side, at most 45° off the horizontal."""
+    """Smear (H, W, 3) to one side, within 45° of the horizontal."""
     radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[severity - 1]
     scale = scale_of(image)
     angle = generator.uniform(-45, 45)

@@ -1,19 +1,19 @@
-"""Damage by processing: contrast, elastic warps, pixelation and JPEG."""
+"""Digital corruptions: contrast, elastic warps, pixelation and JPEG."""
 
 from functools import lru_cache
 from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
+from dasp.core.extras import Pillow
 from dasp.corruptions.base import Image, corruption
-from dasp.corruptions.warp import reflect_between, reflect_on, sample
+from dasp.corruptions.kernels import reflect_between, reflect_on, sample
 
 
 @corruption("video", "contrast", family="digital")
 def contrast(image: Image, severity: int, generator: np.random.Generator) -> Image:  # noqa: ARG001
-    """Draw each channel of (H, W, 3) towards its mean."""
+    """Move each channel of (H, W, 3) towards its mean."""
     keep = (0.4, 0.3, 0.2, 0.1, 0.05)[severity - 1]
     picture = Pillow.fromarray(image)
     levels = np.arange(256)
@@ -26,8 +26,8 @@ def contrast(image: Image, severity: int, generator: np.random.Generator) -> Ima
 def elastic_transform(image: Image, severity: int, generator: np.random.Generator) -> Image:
     """Move three points of (H, W, 3) at random, then each pixel by a smooth random field.
 
-    Lengths are shares of the shorter side. (ImageNet-C's script has 244 pixels where it means
-    its 224; the reference figures are made with 224.)
+    Lengths are shares of the shorter side. (ImageNet-C's script says 244 pixels where it means
+    224; the reference figures are made with 224.)
     """
     strength, smoothness, shift = (
         (2, 0.7, 0.1),
@@ -44,14 +44,14 @@ def elastic_transform(image: Image, severity: int, generator: np.random.Generato
     y = back[1, 0] * columns + back[1, 1] * rows + back[1, 2]
     tilted = sample(image, y, x, reflect_on)
     right, down = strength * side * _smooth_fields(height, width, smoothness * side, generator)
-    # The release cuts its fractions off when it goes back to bytes, once, at the end.
+    # The release truncates once, at the end, when converting to bytes.
     return sample(tilted, rows + down, columns + right, reflect_between, rounded=False)
 
 
 def _affine_back(
     height: int, width: int, shift: float, generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return the (2, 3) map from a place in the tilted picture back to its place in the image."""
+    """Return the (2, 3) map from a place in the tilted picture to its place in the image."""
     arm = min(height, width) // 3
     centre = np.array([width // 2, height // 2], np.float64)
     before = centre + arm * np.array([[1, 1], [1, -1], [-1, -1]])
@@ -64,8 +64,8 @@ def _smooth_fields(
 ) -> NDArray[np.float64]:
     """Return two fields (2, H, W): uniform noise in ±1 under a Gaussian, mirrored at the edges.
 
-    As matrices, a Gaussian wider than the picture costs no more than a narrow one. Noise of 16
-    bits and weights of 18 make every product and sum exact in float64, on any machine.
+    With matrices, a Gaussian wider than the picture costs no more than a narrow one. 16-bit noise
+    and 18-bit weights make every product and sum exact in float64, on any machine.
     """
     noise = generator.integers(-(2**15), 2**15, (2, height, width), dtype=np.int16)
     return (
@@ -78,7 +78,7 @@ def _smooth_fields(
 
 @lru_cache(maxsize=8)
 def _mirrored_gaussian(length: int, sigma: float) -> NDArray[np.float64]:
-    """Return the matrix (length, length) of a Gaussian cut at three sigmas."""
+    """Return the matrix (length, length) of a Gaussian truncated at three sigmas."""
     radius = int(3 * sigma + 0.5)
     offsets = np.arange(-radius, radius + 1)
     weights = np.exp(-(offsets**2) / (2 * sigma**2))
@@ -101,7 +101,7 @@ def pixelate(image: Image, severity: int, generator: np.random.Generator) -> Ima
 
 @corruption("video", "jpeg_compression", family="digital")
 def jpeg_compression(image: Image, severity: int, generator: np.random.Generator) -> Image:  # noqa: ARG001
-    """Encode (H, W, 3) as a poor JPEG and decode it."""
+    """Encode (H, W, 3) as a low-quality JPEG and decode it."""
     quality = (25, 18, 15, 10, 7)[severity - 1]
     file = BytesIO()
     Pillow.fromarray(image).save(file, "JPEG", quality=quality)

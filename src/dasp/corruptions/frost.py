@@ -1,14 +1,14 @@
-"""Ice for the frost corruption: grown by this file from a seed, or read from the user's folder."""
+"""Ice textures of the frost corruption: generated from a seed, or read from a directory."""
 
 from functools import lru_cache
 from math import cos, pi, sin
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from PIL import Image as Pillow
-from PIL import ImageDraw, UnidentifiedImageError
 
 from dasp.core.errors import DataError
+from dasp.core.extras import Pillow, extra
 from dasp.core.seeding import numpy_generator
 from dasp.corruptions.base import Image
 from dasp.corruptions.kernels import Floats
@@ -24,8 +24,8 @@ def texture_window(
 ) -> Image:
     """Return a random window (H, W, 3) of a random texture.
 
-    At a shorter side of 224 the window is cut as it is; for other sizes a window of that scale
-    is cut and resized, and a texture too small for it is enlarged.
+    For a shorter side of 224 the window is cropped without resizing; for other sizes a window of
+    the same scale is cropped and resized, and a texture that is too small is enlarged.
     """
     count = TEXTURES if folder is None else len(_texture_files(folder))
     number = int(generator.integers(count))
@@ -43,15 +43,15 @@ def texture_window(
 
 @lru_cache(maxsize=8)
 def _texture_files(folder: str | Path) -> tuple[Path, ...]:
-    """Return the pictures of `folder` in the order of their names."""
+    """Return the pictures of `folder`, sorted by name."""
     root = Path(folder)
     if not root.is_dir():
-        raise DataError(f"frost_dir '{root}' is not a folder: give one that holds pictures of ice.")
+        raise DataError(f"frost_dir '{root}' is not a directory: give one with pictures of ice.")
     files = sorted(path for path in root.iterdir() if path.suffix.lower() in _SUFFIXES)
     if not files:
         raise DataError(
-            f"frost_dir '{root}' holds no picture ({', '.join(sorted(_SUFFIXES))}): "
-            "put ImageNet-C's frost pictures there, or leave the option out to grow ice."
+            f"frost_dir '{root}' has no pictures ({', '.join(sorted(_SUFFIXES))}): "
+            "put ImageNet-C's frost pictures there, or omit the option to generate ice."
         )
     return tuple(files)
 
@@ -61,7 +61,7 @@ def _read_texture(path: Path) -> Image:
     try:
         with Pillow.open(path) as picture:
             ice = np.array(picture.convert("RGB"))
-    except (OSError, UnidentifiedImageError) as error:
+    except OSError as error:
         raise DataError(f"frost texture '{path}' cannot be read ({error}): replace it.") from error
     ice.flags.writeable = False
     return ice
@@ -69,7 +69,7 @@ def _read_texture(path: Path) -> Image:
 
 @lru_cache(maxsize=TEXTURES)
 def grow_texture(number: int) -> Image:
-    """Grow texture `number` (512, 512, 3): feathers of ice over mist, always the same one."""
+    """Generate texture `number` (512, 512, 3): feathers of ice on mist, always the same."""
     generator = numpy_generator(number, "frost texture")
     feathers = _feathers(generator)
     soft = np.asarray(
@@ -79,7 +79,7 @@ def grow_texture(number: int) -> Image:
     )
     light = feathers + 0.7 * soft + 0.08 * _mist(generator)
     light += 0.03 * generator.standard_normal(light.shape, dtype=np.float32)
-    # In float64: the mean of a large float32 array depends on the processor in its last digits.
+    # In float64: the last digits of a large float32 mean depend on the processor.
     light = light.astype(np.float64)
     light = (light - light.mean()) / light.std()
     ice = np.empty((_SIDE, _SIDE, 3), np.uint8)
@@ -90,7 +90,7 @@ def grow_texture(number: int) -> Image:
 
 
 def _mist(generator: np.random.Generator) -> Floats:
-    """Return smooth noise (512, 512) of five scales, the coarser the stronger."""
+    """Return smooth noise (512, 512) of five scales, stronger for coarser scales."""
     total = np.zeros((_SIDE, _SIDE), np.float32)
     for cells in (4, 8, 16, 32, 64):
         noise = Pillow.fromarray(generator.standard_normal((cells, cells), dtype=np.float32))
@@ -102,9 +102,9 @@ def _mist(generator: np.random.Generator) -> Floats:
 
 
 def _feathers(generator: np.random.Generator) -> Floats:
-    """Return ice feathers (512, 512) in 0…1, the later ones brighter and on top."""
+    """Return ice feathers (512, 512) in 0…1, later ones brighter and on top."""
     canvas = Pillow.new("L", (_SIDE * _FINE, _SIDE * _FINE))
-    draw = ImageDraw.Draw(canvas)
+    draw = extra("PIL.ImageDraw").Draw(canvas)
     for depth in np.linspace(0.35, 1, 120):
         x, y = generator.uniform(-0.1, 1.1, 2) * canvas.width
         heading = generator.uniform(0, 2 * pi)
@@ -114,7 +114,7 @@ def _feathers(generator: np.random.Generator) -> Floats:
 
 
 def _branch(
-    draw: ImageDraw.ImageDraw,
+    draw: Any,
     generator: np.random.Generator,
     start: tuple[float, float],
     heading: float,
@@ -122,10 +122,10 @@ def _branch(
     bright: float,
     twigs: int,
 ) -> None:
-    """Draw a branch that bends a little, with `twigs` orders of twigs at 60° on both sides.
+    """Draw a slightly bent branch with `twigs` orders of twigs at 60° on both sides.
 
-    The hexagonal lattice of ice sets the angle; twigs shorten towards the tip, as they had less
-    time to grow.
+    The angle is that of ice's hexagonal lattice; twigs are shorter towards the tip, as they had
+    less time to grow.
     """
     (x, y), step, travelled = start, 6 + 3 * twigs, 0.0
     if not twigs:

@@ -1,35 +1,41 @@
-"""What several frame corruptions share: the scale of an image, and exact small filters.
+"""Filters and warps shared by several corruptions of frames, exact on every processor.
 
 The constants of ImageNet-C are lengths in pixels of a 224-pixel image. Here every length is
-multiplied by `scale_of(image)`, so that a frame of another size is damaged as much to the eye;
-at 224 they are the published ones.
+multiplied by `scale_of(image)`, so that frames of other sizes look equally corrupted; at 224 the
+constants are the published ones.
 
 Filter weights are multiples of 2⁻¹⁶ that sum to one: a byte times a weight then fits float32
-exactly, flat areas stay flat, and the last digit of somebody's `exp` cannot change a byte.
+exactly, flat areas stay flat, and the last digit of `exp` cannot change a byte. Warps read
+between pixels with integer weights for the same reason.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, cos, radians, sin
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
+from dasp.core.extras import Pillow
 from dasp.corruptions.base import Image
 
 Floats = NDArray[np.float32]
+Places = NDArray[np.intp]
+Reflect = Callable[[Places, int], Places]
 
 _UNIT = 65536
+_BITS = 6  # places are rounded to 1/64 pixel (OpenCV: 1/32)
+_LANE = 8 + 2 * _BITS  # a byte times two weights; three such lanes fill 60 bits of a word
 
 
 def scale_of(image: Image) -> float:
-    """Return the shorter side of `image` (H, W, 3) over 224."""
+    """Return the shorter side of `image` (H, W, 3) divided by 224."""
     height, width = image.shape[:2]
     return float(min(height, width) / 224)
 
 
 def to_bytes(values: Floats) -> Image:
-    """Cut values to 0…255 in place and drop their fractions, as the original scripts do."""
+    """Clip values to 0…255 in place and truncate them, as the original scripts do."""
     return np.clip(values, 0, 255, out=values).astype(np.uint8)
 
 
@@ -48,7 +54,7 @@ def bell(sigma: float, radius: int) -> Floats:
 
 
 def gaussian_blur(image: Image, sigma: float) -> Image:
-    """Blur (H, W, 3) with a Gaussian cut at four sigmas, edges repeated."""
+    """Blur (H, W, 3) with a Gaussian truncated at four sigmas, edges repeated."""
     weights = bell(sigma, int(4 * sigma + 0.5))
     blurred = image.astype(np.float32)
     for axis in (0, 1):
@@ -91,8 +97,8 @@ def motion_smear(values: Floats, radius: float, sigma: float, angle: float) -> F
     """Smear (H, W, C) along `angle` degrees as ImageMagick's motion blur does.
 
     Half a Gaussian of 2⌈radius⌉ + 1 taps, one pixel apart along the direction, each rounded to
-    a whole pixel; edges repeated. Being one-sided, it also shifts the picture, as the original.
-    `sigma` is at least half a pixel, so that tiny images are damaged too.
+    a whole pixel; edges repeated. As it is one-sided, it also shifts the picture, as the original
+    does. `sigma` is at least half a pixel, so that tiny images are corrupted too.
     """
     sigma = max(sigma, 0.5)
     taps = 2 * ceil(radius) + 1
@@ -111,11 +117,11 @@ def motion_smear(values: Floats, radius: float, sigma: float, angle: float) -> F
 
 
 def zoom_box(side: int, factor: float) -> tuple[int, int, float, float]:
-    """Say which part of a side is seen after zooming in by `factor` and cutting to `side`.
+    """Return the part of a side that is visible after zooming by `factor` and cropping to `side`.
 
     Returns (first, count, start, stop): the `count` pixels from `first` on are stretched so
-    that their outer centres stay outermost, and the middle `side` of them is kept; (start, stop)
-    is that part in Pillow's box coordinates, counted from `first`.
+    that the centres of the outer pixels stay outermost, and the middle `side` is kept;
+    (start, stop) is that part in Pillow's box coordinates, relative to `first`.
     """
     count = ceil(side / factor)
     grown = max(round(count * factor), side)
@@ -125,7 +131,64 @@ def zoom_box(side: int, factor: float) -> tuple[int, int, float, float]:
 
 
 def stretch(
-    picture: Pillow.Image, width: int, height: int, box: tuple[float, float, float, float]
-) -> Pillow.Image:
+    picture: "Pillow.Image", width: int, height: int, box: tuple[float, float, float, float]
+) -> "Pillow.Image":
     """Resize a part of a picture by bilinear interpolation."""
     return picture.resize((width, height), Pillow.Resampling.BILINEAR, box)
+
+
+def reflect_on(places: Places, length: int) -> Places:
+    """Fold places into 0…length - 1, mirrored on the edge pixels (c b | a b c | b a)."""
+    period = max(2 * (length - 1), 1)
+    folded = np.abs(places) % period
+    mirrored: Places = np.minimum(folded, period - folded)
+    return mirrored % length
+
+
+def reflect_between(places: Places, length: int) -> Places:
+    """Fold places into 0…length - 1, mirrored beyond the edges (b a | a b c | c b)."""
+    folded = places % (2 * length)
+    return np.minimum(folded, 2 * length - 1 - folded)
+
+
+def sample(
+    image: Image,
+    y: NDArray[np.float64],
+    x: NDArray[np.float64],
+    reflect: Reflect,
+    rounded: bool = True,
+) -> Image:
+    """Return (H, W, 3): `image` at the places y, x (H, W), bilinear, rounded or truncated.
+
+    The three channels of a pixel share one word, so that they need only one gather and product.
+    """
+    height, width = image.shape[:2]
+    shifts = np.arange(3) * _LANE
+    words = image[..., 0].astype(np.int64)
+    for channel in (1, 2):
+        words |= image[..., channel].astype(np.int64) << shifts[channel]
+    rows, by_row = _neighbours(y, height, reflect)
+    columns, by_column = _neighbours(x, width, reflect)
+    half = 1 << (2 * _BITS - 1) if rounded else 0
+    total = np.full((height, width), half * (1 << shifts).sum())
+    for row, row_weight in zip(rows, by_row, strict=True):
+        for column, column_weight in zip(columns, by_column, strict=True):
+            total += words.take(row * width + column) * (row_weight * column_weight)
+    result = np.empty_like(image)
+    for channel in range(3):
+        result[..., channel] = (total >> (shifts[channel] + 2 * _BITS)) & 255
+    return result
+
+
+def _neighbours(
+    places: NDArray[np.float64], length: int, reflect: Reflect
+) -> tuple[tuple[Places, Places], tuple[Places, Places]]:
+    """Return the two pixels around each place, and their weights in 64ths."""
+    fine = np.rint(places * (1 << _BITS)).astype(np.intp)
+    first = fine >> _BITS
+    lowest = int(first.min())
+    # Folding is a slow remainder: do it once per whole place, not per pixel.
+    folded = reflect(np.arange(lowest, int(first.max()) + 2), length)
+    first -= lowest
+    after = fine & ((1 << _BITS) - 1)
+    return (folded.take(first), folded[1:].take(first)), ((1 << _BITS) - after, after)

@@ -22,7 +22,7 @@ def gaussian_noise(image: Image, severity: int, generator: np.random.Generator) 
 
 @corruption("video", "shot_noise", family="noise")
 def shot_noise(image: Image, severity: int, generator: np.random.Generator) -> Image:
-    """Replace each value of (H, W, 3) by a Poisson count of that mean, white = `photons`."""
+    """Replace each value of (H, W, 3) by a Poisson count of that mean; white is `photons`."""
     photons = (60, 25, 12, 5, 3)[severity - 1]
     keep, own, other = _shot_tables(photons)
     bits = (keep.size // 256).bit_length() - 1
@@ -37,14 +37,14 @@ def shot_noise(image: Image, severity: int, generator: np.random.Generator) -> I
 def _shot_tables(photons: int) -> tuple[NDArray[np.uint32], Image, Image]:
     """Return Walker's alias tables of the 256 Poisson laws, flat (256 · cells,).
 
-    A draw picks a cell at random; the cell gives its `own` byte if the rest of the draw is below
-    `keep`, else its `other` byte. `photons` or more counts are white, so the laws are short.
+    A draw selects a cell; the result is its `own` byte if the rest of the draw is below `keep`,
+    else its `other` byte. Counts of `photons` or more are white, so the laws are short.
     """
     cells = 1 << photons.bit_length()
     share = np.stack(
         [_clipped_poisson(value / 255 * photons, photons, cells) for value in range(256)]
     )
-    share *= cells  # mean one a cell; poor cells are topped up by the richest one
+    share *= cells  # mean one per cell; cells below one are filled up from the largest
     keep, alias = np.ones_like(share), np.tile(np.arange(cells), (256, 1))
     rows, open_cells = np.arange(256), np.ones(share.shape, bool)
     for _ in range(cells - 1):
@@ -64,7 +64,7 @@ def _shot_tables(photons: int) -> tuple[NDArray[np.uint32], Image, Image]:
 
 
 def _clipped_poisson(mean: float, photons: int, cells: int) -> NDArray[np.float64]:
-    """Return P(count = k) for k < photons, all the rest at k = photons, as (cells,)."""
+    """Return P(count = k) for k < photons, and the remainder at k = photons, as (cells,)."""
     law = np.zeros(cells)
     law[0] = exp(-mean)
     for count in range(1, photons):
@@ -75,7 +75,7 @@ def _clipped_poisson(mean: float, photons: int, cells: int) -> NDArray[np.float6
 
 @corruption("video", "impulse_noise", family="noise")
 def impulse_noise(image: Image, severity: int, generator: np.random.Generator) -> Image:
-    """Set a share of the values of (H, W, 3) to black or to white, half each."""
+    """Set a share of the values of (H, W, 3) to black or white, half each."""
     amount = (0.03, 0.06, 0.09, 0.17, 0.27)[severity - 1]
     draws = generator.integers(0, 1 << 16, image.shape, dtype=np.uint16)
     white, hit = round(amount / 2 * 65536), round(amount * 65536)

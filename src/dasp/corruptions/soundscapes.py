@@ -1,11 +1,13 @@
-"""Four surroundings (the fifth, a crowd, lives in `babble`) made from nothing but a generator.
+"""Five background sounds synthesised from a generator: traffic, crowd, rain, thunder, wind.
 
 Each takes (generator, samples, sample_rate) and returns (samples,) float64, scaled by its caller.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dasp.corruptions.synthesis import (
     Array,
@@ -14,16 +16,32 @@ from dasp.corruptions.synthesis import (
     drift,
     ringing,
     strike,
+    to_rms,
 )
 
-HEARD = 3.0  # a vehicle is heard up to this many times its nearest distance
+HEARD = 3.0  # a vehicle is heard up to this multiple of its nearest distance
 HORN_CHORD = (415.0, 523.0)  # Hz
 OVERTONES = np.arange(1, 17)
 POINTS = 4096  # of one cycle of an engine or a horn, a power of two
+TALKERS = 14
+# The first three resonances of a long throat in Hz: ee, e, a, o, oo, er
+VOWELS = np.array(
+    [
+        [270.0, 2290.0, 3010.0],
+        [530.0, 1840.0, 2480.0],
+        [730.0, 1090.0, 2440.0],
+        [570.0, 840.0, 2410.0],
+        [300.0, 870.0, 2240.0],
+        [490.0, 1350.0, 1690.0],
+    ]
+)
+THROATS = np.concatenate((VOWELS, 1.17 * VOWELS))  # the long ones, then the short ones
+WIDTHS, GAINS = np.array([80.0, 110.0, 160.0]), np.array([1.0, 0.45, 0.22])
+MELODY_RATE = 100  # Hz
 
 
 def traffic(generator: np.random.Generator, samples: int, sample_rate: int) -> Array:
-    """A street: a far rumble, vehicles that come, pass and go on tyres and engines, a horn."""
+    """Return a street: distant rumble, passing vehicles with tyres and engines, a horn."""
     seconds = samples / sample_rate
     time = np.arange(samples) / sample_rate
     tyres, tones = np.zeros(samples), np.zeros(samples)
@@ -49,7 +67,7 @@ def traffic(generator: np.random.Generator, samples: int, sample_rate: int) -> A
 
 
 def _between(start: float, stop: float, samples: int, sample_rate: int) -> slice:
-    """Return the samples of a stretch of time, given in seconds."""
+    """Return the samples of a period of time given in seconds."""
     return slice(*(min(max(math.ceil(at * sample_rate), 0), samples) for at in (start, stop)))
 
 
@@ -63,8 +81,65 @@ def _buzz(generator: np.random.Generator, hertz: float, time: Array, sample_rate
     return np.asarray(cycle[(time * (POINTS * hertz)).astype(np.intp) & (POINTS - 1)])
 
 
+@dataclass(frozen=True)
+class _Talker:
+    """One talker: the pulses of the vocal cords, and the onsets of the syllables."""
+
+    moments: Array  # (pulses,) in seconds
+    strengths: Array  # (pulses,)
+    throats: NDArray[np.intp]  # (pulses,) rows of THROATS
+    onsets: Array  # (syllables,) in seconds
+
+
+def crowd(generator: np.random.Generator, samples: int, sample_rate: int) -> Array:
+    """Return babble: voices, their consonants, and a murmur in the background."""
+    voices = [_talk(generator, samples / sample_rate) for _ in range(TALKERS)]
+    taps = int(0.02 * sample_rate)
+    answers = np.stack([ringing(sample_rate, throat, WIDTHS, GAINS, taps) for throat in THROATS])
+    vowels = strike(
+        samples,
+        sample_rate * np.concatenate([voice.moments for voice in voices]),
+        np.concatenate([voice.strengths for voice in voices]),
+        np.concatenate([voice.throats for voice in voices]),
+        answers,
+    )
+    onsets = np.concatenate([voice.onsets for voice in voices])
+    sharpness = generator.uniform(0, 1, onsets.size) ** 2
+    hiss = bursts(onsets, sharpness, 0.03, samples, sample_rate)
+    breath = band_noise(generator, samples, sample_rate, 2500, 6000, 3)
+    murmur = band_noise(generator, samples, sample_rate, 150, 600, 1.5)
+    return to_rms(vowels, 1.0) + 0.25 * hiss * breath + 0.2 * murmur
+
+
+def _talk(generator: np.random.Generator, seconds: float) -> _Talker:
+    short = generator.random() < 0.5
+    count = int(seconds / 0.12) + 8
+    lengths = generator.uniform(0.14, 0.28, count)  # three to seven syllables per second
+    pause = generator.random(count) < 0.12
+    lengths[pause] *= 2
+    starts = np.cumsum(lengths) - lengths - generator.uniform(0, 0.5)
+    loudness = generator.uniform(0.3, 1.0, count) * generator.uniform(0.4, 1.0)
+    loudness[pause] = 0
+    vowels = generator.integers(len(VOWELS), size=count) + short * len(VOWELS)
+    moments = _cords(generator, 200 if short else 110, seconds)
+    syllable = np.searchsorted(starts, moments, side="right") - 1
+    progress = np.clip((moments - starts[syllable]) / lengths[syllable], 0, 1)
+    strengths = loudness[syllable] * np.sin(np.pi * progress) ** 2
+    return _Talker(moments, strengths, vowels[syllable], starts[~pause])
+
+
+def _cords(generator: np.random.Generator, pitch: float, seconds: float) -> Array:
+    """Return the times in seconds when the vocal cords close, for a voice of about `pitch` Hz."""
+    points = int(seconds * MELODY_RATE) + 2
+    melody = pitch * generator.uniform(0.78, 1.22)
+    hertz = melody * np.exp(0.15 * drift(generator, points, MELODY_RATE, 1.0))
+    cycles = np.cumsum(hertz) / MELODY_RATE
+    closings = np.arange(cycles[0] + generator.random(), cycles[-1])
+    return np.interp(closings, cycles, np.arange(points) / MELODY_RATE)
+
+
 def rain(generator: np.random.Generator, samples: int, sample_rate: int) -> Array:
-    """A downpour: the hiss of countless far drops under the patter of near ones."""
+    """Return a downpour: the hiss of many distant drops and the patter of near ones."""
     seconds = samples / sample_rate
     kinds = 8
     hertz = np.geomspace(900, min(7000, 0.44 * sample_rate), kinds)
@@ -82,12 +157,12 @@ def rain(generator: np.random.Generator, samples: int, sample_rate: int) -> Arra
 
 
 def thunder(generator: np.random.Generator, samples: int, sample_rate: int) -> Array:
-    """A storm: each flash cracks, then rolls on as the sound of its farther parts arrives."""
+    """Return a storm: each flash cracks, then rumbles as its more distant parts arrive."""
     seconds = samples / sample_rate
     first = generator.uniform(0, min(0.3 * seconds, 2.0))
     flashes = first + np.cumsum(np.append(0, generator.uniform(2.5, 5.0, int(seconds / 2.5))))
     loudness = generator.uniform(0.5, 1.0, (flashes.size, 1))
-    # Each flash is heard as 24 arrivals, the later the weaker, and five sharp ones at its start.
+    # Each flash has 24 arrivals, weaker with time, and five sharp ones at its start.
     delays = generator.exponential(0.9, (flashes.size, 24))
     weights = loudness * generator.uniform(0.2, 1.0, delays.shape) * np.exp(-delays / 1.2)
     rolls = bursts(flashes[:, None] + delays, weights, 0.22, samples, sample_rate)
@@ -101,7 +176,7 @@ def thunder(generator: np.random.Generator, samples: int, sample_rate: int) -> A
 
 
 def wind(generator: np.random.Generator, samples: int, sample_rate: int) -> Array:
-    """Gusts: a roar that swells and brightens with the wind's speed, and a howl that follows it."""
+    """Return gusts: a roar that swells and brightens with the wind's speed, and a howl."""
     slow = drift(generator, samples, sample_rate, 0.25)
     quick = drift(generator, samples, sample_rate, 2.0)
     speed = np.exp(0.65 * slow + 0.15 * quick)

@@ -1,6 +1,6 @@
-"""The few parts that every synthetic sound is made of. All in float64, all from a generator.
+"""Building blocks of synthetic sounds, in float64 and drawn from a generator.
 
-float64 keeps the small differences between processors far below one 16-bit step.
+float64 keeps differences between processors far below one 16-bit step.
 """
 
 from functools import lru_cache
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-CONTROL_RATE = 1000  # Hz; slow curves are made at this rate and drawn out to the sound's own
+CONTROL_RATE = 1000  # Hz; slow curves are made at this rate and interpolated
 
 
 def band_noise(
@@ -23,7 +23,7 @@ def band_noise(
 ) -> Array:
     """Return (samples,) Gaussian noise of RMS 1.
 
-    Its amplitude is even from `low` to `high` Hz and falls as hertz^±slope outside.
+    Its amplitude is flat from `low` to `high` Hz and falls as hertz^±slope outside.
     """
     length = _fast_length(samples)
     gain = _band(length, sample_rate, low, high, slope)
@@ -34,7 +34,7 @@ def band_noise(
 
 @lru_cache(maxsize=32)
 def _band(length: int, sample_rate: int, low: float, high: float, slope: float) -> Array:
-    """Return the gain of each frequency, kept because clips of one length share it."""
+    """Return the gain of each frequency, cached for clips of the same length."""
     hertz = np.fft.rfftfreq(length, 1 / sample_rate)[1:]
     gain = np.zeros(hertz.size + 1)
     gain[1:] = 1 / (1 + (low / hertz) ** slope + (hertz / high) ** slope)
@@ -44,17 +44,17 @@ def _band(length: int, sample_rate: int, low: float, high: float, slope: float) 
 
 
 def drift(generator: np.random.Generator, samples: int, sample_rate: int, hertz: float) -> Array:
-    """Return a (samples,) smooth random curve of variance 1 that turns `hertz` times a second."""
+    """Return a (samples,) smooth random curve of variance 1 and about `hertz` cycles per second."""
     knots_a_second = 6 * hertz
     count = int(samples / sample_rate * knots_a_second) + 4
     values = generator.standard_normal(count + 3)
-    # A short average of neighbours makes the corners at the knots unheard; it keeps variance 1.
+    # Averaging neighbours makes the corners at the knots inaudible; the variance stays 1.
     values = np.convolve(values, np.array([1, 3, 3, 1]) / np.sqrt(20), mode="valid")
     return draw_out(values, knots_a_second, samples, sample_rate)
 
 
 def draw_out(curve: Array, curve_rate: float, samples: int, sample_rate: int) -> Array:
-    """Return (samples,): a curve given at `curve_rate`, with straight lines between its points."""
+    """Return (samples,): a curve given at `curve_rate`, linearly interpolated."""
     position = np.arange(samples) * (curve_rate / sample_rate)
     return np.asarray(np.interp(position, np.arange(curve.size), curve))
 
@@ -62,13 +62,13 @@ def draw_out(curve: Array, curve_rate: float, samples: int, sample_rate: int) ->
 def strike(
     samples: int, positions: Array, strengths: Array, kinds: NDArray[np.intp], responses: Array
 ) -> Array:
-    """Return (samples,): impulses, each rung through the response of its kind, added up.
+    """Return (samples,): the sum of impulses, each convolved with the response of its kind.
 
     `positions` in samples (fractions count), `strengths` and `kinds` (impulses,); `responses`
     (kinds, taps).
     """
     tail = responses.shape[1] - 1
-    size = 1 << max(11, (4 * tail).bit_length())  # of the FFT of one block and its ringing on
+    size = 1 << max(11, (4 * tail).bit_length())  # of the FFT of one block and its tail
     block = size - tail
     blocks = -(-samples // block)
     spectrum = np.zeros((blocks, 1 + size // 2), np.complex128)
@@ -81,7 +81,7 @@ def strike(
         spectrum += heard
     rung = np.fft.irfft(spectrum)
     sound = rung[:, :block]
-    sound[1:, :tail] += rung[:-1, block:]  # each block rings on in the next
+    sound[1:, :tail] += rung[:-1, block:]  # each block's tail lies in the next
     return sound.reshape(-1)[:samples]
 
 
@@ -94,16 +94,16 @@ def _impulses(positions: Array, strengths: Array, samples: int) -> Array:
 
 
 def ringing(sample_rate: int, hertz: Array, bandwidths: Array, gains: Array, taps: int) -> Array:
-    """Return (taps,): resonances that die away, the answer of a throat or a drop to an impulse."""
+    """Return (taps,): decaying resonances, the impulse response of a throat or a drop."""
     time = np.arange(taps)[:, None] / sample_rate
     heard = hertz < 0.45 * sample_rate
     modes = np.exp(-np.pi * bandwidths * time) * np.sin(2 * np.pi * hertz * time)
     response = modes[:, heard] @ gains[heard]
-    return np.asarray(response - response.mean())  # or many strikes would push the air one way
+    return np.asarray(response - response.mean())  # otherwise many impulses would add an offset
 
 
 def bursts(moments: Array, strengths: Array, decay: float, samples: int, sample_rate: int) -> Array:
-    """Return (samples,): an envelope that jumps at each moment and dies away in `decay` seconds."""
+    """Return (samples,): an envelope that jumps at each moment and decays in `decay` seconds."""
     points = int(samples / sample_rate * CONTROL_RATE) + 2
     tail = np.arange(int(6 * decay * CONTROL_RATE)) / CONTROL_RATE
     places, kinds = moments.ravel() * CONTROL_RATE, np.zeros(moments.size, np.intp)
@@ -118,6 +118,6 @@ def to_rms(sound: Array, level: float) -> Array:
 
 
 def _fast_length(samples: int) -> int:
-    """Return a length, at least `samples` and 64, that the FFT likes: 8 to 16 times 2^k."""
+    """Return a length of at least `samples` and 64 for a fast FFT: 8 to 16 times 2^k."""
     step = 1 << max(3, (max(samples, 64) - 1).bit_length() - 4)
     return -(-max(samples, 64) // step) * step

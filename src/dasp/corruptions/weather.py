@@ -1,11 +1,11 @@
-"""Snow, frost, fog and glare."""
+"""Weather: snow, frost, fog and brightness."""
 
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image as Pillow
 
+from dasp.core.extras import Pillow
 from dasp.corruptions.base import Image, corruption
 from dasp.corruptions.frost import texture_window
 from dasp.corruptions.kernels import Floats, motion_smear, scale_of, stretch, to_bytes, zoom_box
@@ -13,7 +13,7 @@ from dasp.corruptions.kernels import Floats, motion_smear, scale_of, stretch, to
 
 @corruption("video", "snow", family="weather")
 def snow(image: Image, severity: int, generator: np.random.Generator) -> Image:
-    """Whiten (H, W, 3) and let flakes fall over it: enlarged noise, cut off below, smeared."""
+    """Whiten (H, W, 3) and add flakes: enlarged noise, thresholded and smeared."""
     mean, spread, size, threshold, radius, sigma, keep = (
         (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
         (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
@@ -46,7 +46,7 @@ def snow(image: Image, severity: int, generator: np.random.Generator) -> Image:
 def _enlarged_noise(
     height: int, width: int, factor: float, generator: np.random.Generator
 ) -> Floats:
-    """Return normal noise (H, W) enlarged by `factor`; only what is seen is drawn."""
+    """Return normal noise (H, W) enlarged by `factor`; only the visible part is drawn."""
     _, rows, top, bottom = zoom_box(height, factor)
     _, columns, left, right = zoom_box(width, factor)
     noise = Pillow.fromarray(generator.standard_normal((rows, columns), dtype=np.float32))
@@ -60,7 +60,7 @@ def frost(
     generator: np.random.Generator,
     folder: str | Path | None = None,
 ) -> Image:
-    """Add a window of an ice texture to a darkened (H, W, 3); `folder` holds the user's own."""
+    """Add part of an ice texture to a darkened (H, W, 3); `folder` has the user's textures."""
     of_image, of_ice = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
     height, width = image.shape[:2]
     frosted = texture_window(height, width, generator, folder).astype(np.float32)
@@ -71,7 +71,7 @@ def frost(
 
 @corruption("video", "fog", family="weather")
 def fog(image: Image, severity: int, generator: np.random.Generator) -> Image:
-    """Blend (H, W, 3) with a plasma cloud of grey."""
+    """Blend (H, W, 3) with a grey plasma cloud."""
     thickness, decay = ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))[severity - 1]
     height, width = image.shape[:2]
     cloud = plasma(max(height, width), decay, generator)[:height, :width]
@@ -83,10 +83,10 @@ def fog(image: Image, severity: int, generator: np.random.Generator) -> Image:
 
 
 def plasma(side: int, decay: float, generator: np.random.Generator) -> Floats:
-    """Return a cloud in 0…1, square, the next power of two from `side` on (diamond-square).
+    """Return a square cloud in 0…1, at least `side` wide, a power of two (diamond-square).
 
     Each pass halves the grid: a new point is the mean of its four neighbours, on a torus, plus a
-    uniform offset. Offsets are drawn within the square of a bound that `decay` divides each pass.
+    uniform offset, bounded by the square of a number that is divided by `decay` in each pass.
     """
     side = 1 << max(side - 1, 1).bit_length()
     cloud = np.zeros((side, side), np.float32)
@@ -126,8 +126,8 @@ def brightness(image: Image, severity: int, generator: np.random.Generator) -> I
 def _lift_table(lift: float) -> Image:
     """Return the new byte of a channel by (value of its pixel, its old byte), flat (65536,).
 
-    With hue and saturation kept, the channels of a pixel grow as its value does; black has no
-    hue and becomes grey.
+    With constant hue and saturation, the channels of a pixel are proportional to its value;
+    black has no hue and becomes grey.
     """
     value = np.arange(256)[:, None]
     lifted = np.minimum(value + 255 * lift, 255)

@@ -1,4 +1,4 @@
-"""A look at every file of a data set before hours are spent on it."""
+"""Check every file of a data set before hours are spent on it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,18 +6,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from dasp.core.errors import DataError
-from dasp.data.causes import failure_lines
-from dasp.data.manifest import Clip, Manifest
-from dasp.data.media import extra, read_wave
-from dasp.data.parallel import run_jobs, with_bar
-from dasp.data.sets import Spec
-from dasp.data.video import read_frame
+from dasp.core.errors import DataError, failure_lines
+from dasp.core.extras import extra
+from dasp.core.progress import with_bar
+from dasp.data.clips import Clip, Manifest, Spec
+from dasp.data.loading import run_jobs
+from dasp.data.media import read_frame, read_wave
 
 
 @dataclass
 class CheckReport:
-    """What a data set holds, and everything that is wrong with it: (file, reason)."""
+    """The content of a data set, and its problems as (file, reason)."""
 
     name: str
     digest: str
@@ -30,11 +29,11 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing is wrong."""
+        """Return whether there are no problems."""
         return not self.problems
 
     def lines(self) -> Iterator[str]:
-        """Yield the report as text, problems last."""
+        """Yield the lines of the report, problems last."""
         yield f"{self.name}: {self.clips} clips, {len(self.per_class)} classes"
         yield f"list        {self.digest[:16]}"
         yield f"per class   {_spread(list(self.per_class.values()))}"
@@ -47,7 +46,7 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What was found of one clip."""
+    """The findings on one clip."""
 
     problems: list[tuple[str, str]]
     rate: str | None
@@ -62,18 +61,18 @@ def check_tree(
     workers: int | None = None,
     show: bool = False,
 ) -> CheckReport:
-    """Read every sound and frame (or only the `frames` given) and report what is wrong.
+    """Read every sound and frame (or only the given `frames`) and report the problems.
 
-    With a `spec`, the numbers of clips and classes are held against the published ones.
+    With a `spec`, the numbers of clips and classes are compared with the published ones.
     """
     extra("soundfile")
     report = CheckReport(manifest.name, manifest.digest, len(manifest.clips), manifest.per_class())
     if spec is not None and (report.clips, len(manifest.classes)) != (spec.clips, spec.classes):
         found = f"{report.clips} clips of {len(manifest.classes)} classes"
-        expected = f"{spec.clips} clips of {spec.classes} classes are published"
-        report.problems.append((str(manifest.root), f"{found}, where {expected}"))
+        expected = f"{spec.clips} clips of {spec.classes} classes"
+        report.problems.append((str(manifest.root), f"{found}, but {expected} are published"))
     report.problems += [
-        (name, "a class without clips") for name, n in report.per_class.items() if n == 0
+        (name, "this class has no clips") for name, n in report.per_class.items() if n == 0
     ]
     results = run_jobs(partial(_look, frames), manifest.clips, workers)
     for facts in with_bar(results, len(manifest.clips), "check", show):
@@ -101,10 +100,10 @@ def _look(frames: Sequence[int] | None, clip: Clip) -> _Facts:
 
 
 def _reason(kind: str, path: Path, error: DataError) -> str:
-    """Return the error's words; those of a missing file would send the reader to this check."""
+    """Return the error's text, except for missing files, whose text points to this check."""
     if path.exists():
         return str(error)
-    return f"no {kind} {path}: make it with 'dasp prepare', or take its clip off the list."
+    return f"no {kind} {path}: make it with 'dasp prepare', or remove its clip from the list."
 
 
 def _sound_format(path: Path) -> tuple[str | None, float | None]:

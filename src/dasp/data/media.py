@@ -1,39 +1,31 @@
-"""Sound and video files: 16 kHz mono wav in and out, and clips cut into frames and sound."""
+"""Read and write media files: wav, pictures, and videos decoded into frames and sound."""
 
-from importlib import import_module
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from dasp.core.errors import DataError
+from dasp.core.errors import DataError, cause
+from dasp.core.extras import Pillow, extra
 from dasp.core.files import atomic_path
-from dasp.data.causes import cause
 
 SAMPLE_RATE = 16000
 SHORTEST = 400  # samples: one 25 ms window of the filterbank
-SECONDS = 10.0  # clips of the data sets last this long; what follows in a file is not used
-MISSING_TAIL = 0.5  # seconds that containers may promise and not hold
-
-
-def extra(module: str) -> Any:
-    """Import a library of the [media] extra, or say how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise DataError(
-            f"reading and writing media needs '{module}': pip install 'dasp-tta[media]', or from a "
-            "clone .venv/bin/pip install -c constraints.txt -e '.[media]'."
-        ) from error
+SECONDS = 10.0  # clips of the data sets last this long; the rest of a file is not used
+MISSING_TAIL = 0.5  # seconds by which a container may overstate its length
+JPEG_QUALITY = 85
 
 
 def read_wave(path: str | Path) -> NDArray[np.float32]:
-    """Read a 16 kHz mono wav file as (samples,) float32; anything else is refused.
+    """Read a 16 kHz mono wav file as (samples,) float32; refuse anything else.
 
-    Files at another rate or with more channels are not converted on the way: how a resampler
-    is built changes the numbers, so the conversion is made once, by `dasp prepare`.
+    Files with another rate or more channels are not converted here: the numbers depend on the
+    resampler, so the conversion is done once, by `dasp prepare`.
     """
     soundfile = extra("soundfile")
     try:
@@ -41,7 +33,7 @@ def read_wave(path: str | Path) -> NDArray[np.float32]:
         wave, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
     except FileNotFoundError as error:
         raise DataError(
-            f"no sound {path}: run 'dasp data check' to list what is missing."
+            f"no sound {path}: run 'dasp data check' to list the missing files."
         ) from error
     except (OSError, soundfile.SoundFileError) as error:
         raise DataError(f"cannot read the sound {path}: {cause(error)}; make it again.") from error
@@ -52,113 +44,152 @@ def read_wave(path: str | Path) -> NDArray[np.float32]:
         )
     if len(wave) < SHORTEST:
         raise DataError(
-            f"the sound {path} holds {len(wave)} samples, less than one window of {SHORTEST}: "
-            "it is empty or cut off; make it again or take it off the list."
+            f"the sound {path} has {len(wave)} samples, less than one window of {SHORTEST}: "
+            "it is empty or truncated; make it again or remove it from the list."
         )
     if not np.isfinite(wave).all():
-        raise DataError(f"the sound {path} holds values that are not numbers: make it again.")
+        raise DataError(f"the sound {path} contains NaN or infinite values: make it again.")
     mono: NDArray[np.float32] = wave[:, 0]
     return mono
 
 
 def _check_whole(path: Path) -> None:
-    """Refuse a wav file that is shorter than its header promises; the reader would not notice."""
+    """Raise an error for a wav file shorter than its header says; the reader does not notice."""
     with path.open("rb") as file:
         header = file.read(8)
     promised = int.from_bytes(header[4:8], "little")
     unknown = promised == 0xFFFFFFFF  # written to a pipe
     if header[:4] == b"RIFF" and not unknown and path.stat().st_size < promised + 8:
-        raise DataError(f"the sound {path} is cut off: its header promises more; make it again.")
+        raise DataError(f"the sound {path} is truncated: shorter than its header; make it again.")
 
 
 def write_wave(path: str | Path, samples: NDArray[np.int16]) -> None:
-    """Write (samples,) int16 as a 16 kHz mono wav file, whole or not at all."""
+    """Write (samples,) int16 as a 16 kHz mono wav file, atomically."""
     soundfile = extra("soundfile")
     with atomic_path(path) as part:
         soundfile.write(str(part), samples, SAMPLE_RATE, subtype="PCM_16", format="WAV")
 
 
-def decode_frames(path: str | Path, count: int) -> list[Image.Image]:
-    """Return `count` frames of a video, evenly spaced: the first at each 1/count of its length.
+def read_frame(path: str | Path | BytesIO, name: str = "") -> "Pillow.Image":
+    """Read a colour or grey picture as RGB; refuse anything else.
 
-    Where none begins after such a place, it is the last one, which is still shown there.
+    A palette, transparency, CMYK or 16 bits per channel would need a guess about colours, and
+    such files are not frames of a video: converting them is left to the user.
     """
-    av = extra("av")
+    from PIL import UnidentifiedImageError
+
+    what = name or str(path)
     try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
-                raise DataError(f"{path} holds no pictures: take it off the list.")
-            _check_boxes(Path(path))
-            stream = container.streams.video[0]
-            length = min(_length(container, stream), SECONDS)
-            frames: list[Image.Image] = []
-            end, frame = 0.0, None
-            for frame in container.decode(video=0):
-                begin = float(frame.time or 0) - _start(stream)
-                end = begin + _shown(frame, stream)
-                while len(frames) < count and begin >= len(frames) * length / count - 1e-3:
-                    frames.append(frame.to_image())
-                if begin > SECONDS:
-                    break
-            while frame is not None and len(frames) < count and end > len(frames) * length / count:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Pillow.DecompressionBombWarning)
+            with Pillow.open(path) as picture:
+                picture.load()
+                mode = picture.mode
+                rgb = picture.convert("RGB") if mode in ("RGB", "L") else None
+    except FileNotFoundError as error:
+        raise DataError(
+            f"no frame {what}: run 'dasp data check' to list the missing files."
+        ) from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"cannot read the frame {what}: not a picture; make it again.") from error
+    except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError, Warning) as error:
+        raise DataError(f"cannot read the frame {what}: {cause(error)}; make it again.") from error
+    if rgb is None:
+        raise DataError(
+            f"the frame {what} has colour mode {mode}, where 8-bit RGB or grey is expected: "
+            "convert it first, for instance with Pillow's Image.open(...).convert('RGB')."
+        )
+    return rgb
+
+
+def jpeg(image: NDArray[np.uint8], quality: int = JPEG_QUALITY) -> bytes:
+    """Encode an (H, W, 3) image as the releases save their corrupted frames."""
+    buffer = BytesIO()
+    Pillow.fromarray(image).save(buffer, "JPEG", quality=quality, optimize=True)
+    return buffer.getvalue()
+
+
+def decode_frames(path: str | Path, count: int) -> "list[Pillow.Image]":
+    """Return `count` evenly spaced frames of a video: the first at or after each 1/count of it.
+
+    If none starts after such a time, it is the last frame, which is still shown then.
+    """
+    with _opened(path, "video", "pictures") as (container, stream, length):
+        frames: list[Pillow.Image] = []
+        end, frame = 0.0, None
+        for frame in container.decode(video=0):
+            begin = float(frame.time or 0) - float((stream.start_time or 0) * stream.time_base)
+            end = begin + _shown(frame, stream)
+            while len(frames) < count and begin >= len(frames) * length / count - 1e-3:
                 frames.append(frame.to_image())
-    except (av.FFmpegError, OSError) as error:
-        raise DataError(f"cannot read the video {path}: {cause(error)}; fetch it again.") from error
+            if begin > SECONDS:
+                break
+        while frame is not None and len(frames) < count and end > len(frames) * length / count:
+            frames.append(frame.to_image())
     if len(frames) < count or end < length - MISSING_TAIL:
         raise DataError(
-            f"the video {path} is cut off: {length:.1f} s of pictures are promised and "
-            f"{end:.1f} s are there; fetch it again."
+            f"the video {path} is truncated: {end:.1f} s of {length:.1f} s of pictures are there; "
+            "fetch it again."
         )
     return frames
 
 
 def decode_sound(path: str | Path) -> NDArray[np.int16]:
     """Return the sound of a video as (samples,) int16, 16 kHz mono."""
-    av = extra("av")
     chunks: list[NDArray[np.int16]] = []
-    try:
-        with av.open(str(path)) as container:
-            if not container.streams.audio:
-                raise DataError(f"{path} holds no sound: take it off the list.")
-            _check_boxes(Path(path))
-            length = min(_length(container, container.streams.audio[0]), SECONDS)
-            resampler = av.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE)
-            wanted = int(SECONDS * SAMPLE_RATE)
-            for frame in container.decode(audio=0):
-                chunks += [part.to_ndarray()[0] for part in resampler.resample(frame)]
-                if sum(map(len, chunks)) >= wanted:
-                    break
-            chunks += [part.to_ndarray()[0] for part in resampler.resample(None)]
-    except (av.FFmpegError, OSError) as error:
-        raise DataError(
-            f"cannot read the sound of {path}: {cause(error)}; fetch it again."
-        ) from error
+    wanted = int(SECONDS * SAMPLE_RATE)
+    with _opened(path, "audio", "sound") as (container, _, length):
+        resampler = extra("av").AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE)
+        for frame in container.decode(audio=0):
+            chunks += [part.to_ndarray()[0] for part in resampler.resample(frame)]
+            if sum(map(len, chunks)) >= wanted:
+                break
+        chunks += [part.to_ndarray()[0] for part in resampler.resample(None)]
     samples = np.concatenate(chunks)[:wanted] if chunks else np.zeros(0, np.int16)
     if len(samples) < max(SHORTEST, (length - MISSING_TAIL) * SAMPLE_RATE):
         raise DataError(
-            f"the sound of {path} is cut off: {length:.1f} s are promised and "
-            f"{len(samples) / SAMPLE_RATE:.1f} s are there; fetch it again."
+            f"the sound of {path} is truncated: {len(samples) / SAMPLE_RATE:.1f} s of "
+            f"{length:.1f} s are there; fetch it again."
         )
     return samples
 
 
+@contextmanager
+def _opened(path: str | Path, kind: str, what: str) -> Iterator[tuple[Any, Any, float]]:
+    """Open a video; yield the container, its first stream of a kind, and the seconds to use."""
+    av = extra("av")
+    try:
+        with av.open(str(path)) as container:
+            streams = getattr(container.streams, kind)
+            if not streams:
+                raise DataError(f"{path} has no {what}: remove it from the list.")
+            _check_boxes(Path(path))
+            yield container, streams[0], min(_length(container, streams[0]), SECONDS)
+    except (av.FFmpegError, OSError) as error:
+        raise DataError(
+            f"cannot read the {what} of {path}: {cause(error)}; fetch it again."
+        ) from error
+
+
 def _check_boxes(path: Path) -> None:
-    """Refuse an mp4 file that ends inside one of its outermost boxes."""
+    """Raise an error for an mp4 file that ends inside one of its top-level boxes."""
     position, size = 0, path.stat().st_size
     with path.open("rb") as file:
         while position < size:
             file.seek(position)
             header = file.read(16)
             if position == 0 and header[4:8] != b"ftyp":
-                return  # another container under this name
+                return  # another container format
             box = int.from_bytes(header[:4], "big")
-            if box == 1:  # the length is a longer number, after the name
+            if box == 1:  # a 64-bit length follows the name
                 box = int.from_bytes(header[8:16], "big")
-            if box < 8:  # 0: up to the end of the file; less: no box at all
+            if box < 8:  # 0: up to the end of the file; less: not a box
                 return
             position += box
     if position > size:
-        raise DataError(f"the video {path} is cut off: {size} of {position} bytes; fetch it again.")
+        raise DataError(
+            f"the video {path} is truncated: {size} of {position} bytes; fetch it again."
+        )
 
 
 def _length(container: Any, stream: Any) -> float:
@@ -168,11 +199,7 @@ def _length(container: Any, stream: Any) -> float:
 
 
 def _shown(frame: Any, stream: Any) -> float:
-    """Return the seconds that a frame is shown: its own duration, else that of most frames."""
+    """Return how long a frame is shown in seconds: its own duration, else the average."""
     if getattr(frame, "duration", None):
         return float(frame.duration * frame.time_base)
     return float(1 / stream.average_rate) if stream.average_rate else 0.0
-
-
-def _start(stream: Any) -> float:
-    return float((stream.start_time or 0) * stream.time_base)

@@ -1,45 +1,20 @@
-"""One paper, one file, one class; the loop that runs them all; the check that all must pass.
+"""Test-time adaptation methods, one file and one class per paper, and the loop that runs them.
 
-`dasp.adapt(model, "dasp")` is the way in. To add a method, read `base.Method` and one of the
-short files beside it (`tent.py`), write yours, decorate it with `@METHODS.register("name")`, and
-run `dasp.check_method("name")` on it.
+`dasp.adapt(model, "dasp")` is the entry point. To add a method, read `base.Method` and a short file
+such as `tent.py`, write a file of your own with a class decorated by `@METHODS.register("name")`,
+and run `dasp.check_method("name")`. Files in this folder are found by themselves.
 """
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from dasp.methods.base import METHODS, Method, hyperparameters
+from dasp.methods.loop import LOOP_VERSION, Adaptation, adapt
 
-# In the order of the papers, which is the order of every table.
-# isort: off
-from dasp.methods.source import Source
-from dasp.methods.tent import Tent
-from dasp.methods.eata import Eata
-from dasp.methods.sar import Sar
-from dasp.methods.read import Read
-from dasp.methods.abpem import Abpem
-from dasp.methods.sumi import Sumi
-from dasp.methods.tsa import Tsa
-from dasp.methods.pta import Pta
-from dasp.methods.brimpr import Brimpr
-from dasp.methods.dasp import Dasp
-# isort: on
+__all__ = ["LOOP_VERSION", "METHODS", "Adaptation", "Method", "adapt", "hyperparameters"]
 
-from dasp.methods.loop import Adaptation
-from dasp.methods.start import adapt
-
-__all__ = [
-    "METHODS",
-    "Abpem",
-    "Adaptation",
-    "Brimpr",
-    "Dasp",
-    "Eata",
-    "Method",
-    "Pta",
-    "Read",
-    "Sar",
-    "Source",
-    "Sumi",
-    "Tent",
-    "Tsa",
-    "adapt",
-    "hyperparameters",
-]
+for _found in iter_modules(__path__):
+    import_module(f"{__name__}.{_found.name}")
+for _name in METHODS:
+    globals()[METHODS[_name].__name__] = METHODS[_name]
+    __all__.append(METHODS[_name].__name__)

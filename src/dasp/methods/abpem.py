@@ -1,4 +1,4 @@
-"""ABPEM: bring attention between modalities close to that within, and minimise top-k entropy."""
+"""ABPEM: align attention between modalities with that within, and minimise top-k entropy."""
 
 from collections.abc import Iterable
 
@@ -12,19 +12,19 @@ from dasp.methods.losses import entropy_of_mean
 
 
 def principal_entropy(logits: Tensor, top: int) -> Tensor:
-    """Mean over samples of Σ −p·log(p + 1e-6) over the `top` most probable classes."""
+    """Return the mean over samples of Σ −p·log(p + 1e-6) over the `top` most probable classes."""
     p = logits.softmax(dim=1).topk(min(top, logits.shape[1]), dim=1).values
     return -(p * (p + 1e-6).log()).sum(dim=1).mean()
 
 
 def gaussian_kl(mean_p: Tensor, std_p: Tensor, mean_q: Tensor, std_q: Tensor) -> Tensor:
-    """KL(N(mean_p, std_p²) ‖ N(mean_q, std_q²)), elementwise."""
+    """Return KL(N(mean_p, std_p²) ‖ N(mean_q, std_q²)), elementwise."""
     spread = (std_p.square() + (mean_p - mean_q).square()) / (2 * std_q.square())
     return (std_q / std_p).log() + spread - 0.5
 
 
 def attention_gap(attention: Attention) -> Tensor:
-    """Σ over ordered pairs of modalities of KL(N_query→key ‖ N_key→key), batch mean.
+    """Return Σ over ordered pairs of modalities of KL(N_query→key ‖ N_key→key), batch mean.
 
     N is the Gaussian of all entries of a block of the attention averaged over heads; blocks
     within a modality are constants. With audio and video: KL(va ‖ aa) + KL(av ‖ vv).
@@ -53,6 +53,9 @@ class Abpem(Method):
     28 (VGGSound).
     """
 
+    version = 1
+    published = "2025-02"
+    sharded = "its loss uses attention maps, which stay on the rank that computed them"
     needs = (HasFusionQkv, HasAttentionMaps)
 
     def __init__(self, model: nn.Module, *, top: int = 8, seed: int = 0) -> None:
@@ -65,7 +68,7 @@ class Abpem(Method):
         return self.model.fusion_qkv()  # type: ignore[attr-defined, no-any-return]
 
     def step(self, batch: Tokens) -> Step:
-        """Predict, and take the three terms."""
+        """Predict; the loss has three terms."""
         fused = self.fuse(batch, attention=True)
         assert fused.attention is not None
         logits = fused.logits

@@ -1,12 +1,12 @@
-"""What a method is: which parameters it trains and what it makes of one batch.
+"""What a method is: which parameters it trains and what it computes from one batch.
 
-A method holds no loop. `dasp.methods.engine.Engine` freezes the model, calls `step`, guards
-the update, snapshots and restores; it is written once for all methods.
+A method has no loop of its own. `dasp.methods.loop` freezes the model, calls `step`, guards the
+update, snapshots and restores, once for all methods.
 """
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -26,13 +26,13 @@ from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
 from dasp.core.types import Fused, Inputs, Prediction, Step, Tokens
-from dasp.methods.group import ALONE, Group, with_stand_in
+from dasp.methods.distributed import ALONE, Group, with_stand_in
 
 Predict = Literal["before", "after"]
 
 
 class ModelModule(MultiModalModel, Protocol):
-    """A model of the contract that is also an `nn.Module`; what `Method.model` is."""
+    """A model of the contract that is also an `nn.Module`: the type of `Method.model`."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """Return all parameters."""
@@ -42,47 +42,52 @@ class ModelModule(MultiModalModel, Protocol):
 
 
 class Method(nn.Module, ABC):
-    """Base of every method. A new one is one file:
+    """Base class of all methods. A new method is one file with one subclass, which has:
 
-    1. keyword arguments of `__init__` are its hyper-parameters (the command line, the plan files
-       and the result files read them off the signature);
-    2. `trainable()` names the parameters it changes;
-    3. `step(batch)` gives the prediction and the loss.
+    1. keyword-only arguments of `__init__`: its hyper-parameters (the command line, plan files and
+       result files read them from the signature), each kept as an attribute of the same name;
+    2. `trainable()`, which returns the parameters it changes;
+    3. `step(batch)`, which returns the prediction and the loss;
+    4. `version`, an integer.
 
-    State of its own that changes from batch to batch (an average, a counter) is registered as a
-    buffer: then reset, save, load and the rejection of a batch cover it without further code.
+    State that changes from batch to batch (an average, a counter) must be a registered buffer;
+    reset, save, load and the rejection of a batch then cover it without further code.
     """
+
+    version: ClassVar[int]
+    """Results are stored under this number: increase it when an edit changes the method's numbers.
+    Every class states its own."""
+
+    published: ClassVar[str] = ""
+    """Year and month of the paper's venue, such as "2025-07": the order of tables. Methods without
+    it come last."""
 
     tunes_encoder: ClassVar[bool] = False
     """False: `step` receives encoded tokens. True: it receives raw inputs."""
 
     needs: ClassVar[tuple[type, ...]] = ()
-    """Further protocols that the model must fulfil."""
+    """Further protocols that the model must implement."""
 
     needs_source: ClassVar[bool] = False
-    """True: `fit` must be given clean source samples before the first batch."""
+    """True: `fit` must be called with clean source samples before the first batch."""
 
     exactly_two_modalities: ClassVar[bool] = False
 
     learns_from_part: ClassVar[bool] = True
-    """False: `step` wants every modality. A batch that lacks one is then predicted from the rest
-    and teaches nothing, as `dasp.methods.missing` says. Nothing to say for a method of exactly
-    two modalities or one that `needs` the fusion's attention: they never learn from a part."""
+    """False: `step` needs every modality. A batch that lacks one is then predicted from the others
+    and teaches nothing (`dasp.methods.loop.learns_from`). Methods for exactly two modalities and
+    methods that need the fusion's attention never learn from a part."""
 
-    sharded: ClassVar[bool] = False
-    """True: `step` learns from samples only through logits that `forward` gave, and from those by a
-    loss that the loop descends. Then a stream may be shared among ranks (`dasp.methods.sharding`):
-    `forward` gives the logits of all ranks' samples."""
-
-    version: ClassVar[int | None] = None
-    """None: stored results know the method by its file, and any edit of it makes them stale. A
-    number: they know it by this, which is raised whenever an edit changes its figures."""
+    sharded: ClassVar[bool | str] = False
+    """True: `step` learns from samples only through logits returned by `forward`, by a loss that
+    the loop descends, so a stream may be shared among ranks (`dasp.methods.distributed`). A text
+    says why it may not. A subclass does not inherit it."""
 
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
 
     group: Group = ALONE
-    """Those who share the stream; `dasp.adapt` sets it."""
+    """The processes that share the stream; set by `dasp.adapt`."""
 
     def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
         super().__init__()
@@ -112,74 +117,76 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def step(self, batch: Tokens) -> Step:
-        """Predict and give the loss for one batch of tokens (raw inputs if `tunes_encoder`)."""
+        """Return prediction and loss for a batch of tokens (raw inputs if `tunes_encoder`)."""
 
     def predict(self, batch: Tokens) -> Prediction:
-        """Predict with the present state; changes nothing."""
+        """Predict with the current state, without changing it."""
         return Prediction(self.forward(batch).logits)
 
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
-        """Return the tokens {name: (B, N, D)} that the fusion receives in the present state."""
+        """Return the tokens {name: (B, N, D)} that the fusion receives in the current state."""
         return self.encode(batch) if self.tunes_encoder else dict(batch)
 
     def fit(self, source: Iterable[Inputs]) -> None:
-        """Learn from clean source batches, for methods that need some."""
+        """Learn from clean source batches, for methods that use them."""
         del source
         raise ContractError(
-            f"{type(self).__name__} takes nothing from source data as it is set: leave fit out."
+            f"{type(self).__name__} does not use source data in this configuration: "
+            "don't call fit()."
         )
 
     def roll_back(self) -> None:
-        """Put the last good weights in place, for methods whose steps may ask for it."""
-        raise ContractError(f"{type(self).__name__} keeps no good weights to go back to.")
+        """Restore the last good weights, for methods whose steps may ask for it."""
+        raise ContractError(f"{type(self).__name__} keeps no good weights to roll back to.")
 
     def optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-        """Return the optimiser of the method."""
+        """Return the optimizer of the method."""
         return torch.optim.Adam(parameters, lr=lr)
 
     def forward(self, batch: Tokens) -> Fused:
         """Run the model on a batch as `step` receives it.
 
-        Where ranks share the stream, the logits are those of all their samples (B, C); embedding
-        and attention are those of this rank's own.
+        If ranks share the stream, the logits are those of all ranks' samples (B, C); embedding and
+        attention are those of this rank's samples.
         """
         fused = self.fuse(self.adapted_tokens(batch))
         return replace(fused, logits=self.group.gather(fused.logits))
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Run the encoders, checked against the contract."""
+        """Run the encoders and check the result against the contract."""
         encoded = encode_checked(self.model, with_stand_in(inputs))
         return {name: tokens[: len(inputs[name])] for name, tokens in encoded.items()}
 
     def fuse(self, tokens: Tokens, attention: bool = False, own_norm: bool = False) -> Fused:
-        """Run the fusion on any subset of the modalities, checked against the contract.
+        """Run the fusion on any subset of the modalities and check the result.
 
-        What comes out of a pass in bfloat16 or float16 is raised to float32 here, once, so that
-        losses and scores need not think of it.
+        Results in bfloat16 or float16 are converted to float32 here, so that losses and scores
+        need not care.
         """
         fused = fuse_checked(self.model, with_stand_in(tokens), attention, own_norm)
         rows = slice(len(next(iter(tokens.values()))))
         maps = fused.attention
         if maps is not None:
-            maps = replace(maps, weights=_raised(maps.weights))
-        return Fused(_raised(fused.embedding[rows]), _raised(fused.logits[rows]), maps)
+            maps = replace(maps, weights=_at_least_float32(maps.weights))
+        embedding, logits = fused.embedding[rows], fused.logits[rows]
+        return Fused(_at_least_float32(embedding), _at_least_float32(logits), maps)
 
     def prepare_fusion(self, tokens: Tokens) -> Any:
-        """Do what passes through the fusion have in common, for a model that can; else nothing."""
+        """Compute what several passes through the fusion share, if the model supports it."""
         model = self.model
         return model.prepare_fusion(tokens) if isinstance(model, HasSharedFusion) else tokens
 
     def fuse_prepared(self, prepared: Any, modalities: Sequence[str]) -> Fused:
-        """Run the fusion on some modalities of what was prepared, as `fuse` does on tokens."""
+        """Run the fusion on some modalities of what `prepare_fusion` returned."""
         model = self.model
         if not isinstance(model, HasSharedFusion):
             return self.fuse({name: prepared[name] for name in modalities})
         fused = model.fuse_prepared(prepared, modalities)
         fused = check_fused(fused, len(fused.logits), model)
-        return Fused(_raised(fused.embedding), _raised(fused.logits))
+        return Fused(_at_least_float32(fused.embedding), _at_least_float32(fused.logits))
 
     def layer_norms(self) -> list[nn.Parameter]:
-        """Return the affine parameters of every LayerNorm of the model."""
+        """Return the affine parameters of all LayerNorms of the model."""
         found = [
             parameter
             for module in self.model.modules()
@@ -187,7 +194,7 @@ class Method(nn.Module, ABC):
             for parameter in module.parameters(recurse=False)
         ]
         if not found:
-            raise ContractError(f"{type(self).__name__} trains LayerNorms and the model has none.")
+            raise ContractError(f"{type(self).__name__} trains LayerNorms; the model has none.")
         return found
 
     def module_like_model(self, module: nn.Module) -> nn.Module:
@@ -196,29 +203,66 @@ class Method(nn.Module, ABC):
         return module.to(device=like.device, dtype=like.dtype)
 
 
-def _raised(values: Tensor) -> Tensor:
+def device_of(model: nn.Module | ModelModule) -> torch.device:
+    """Return the device of a model's parameters, the CPU if it has none."""
+    return next(iter(model.parameters()), torch.empty(0)).device
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-METHODS: Registry[type[Method]] = Registry("method")
+class MethodRegistry(Registry[type[Method]]):
+    """The methods by name, in the order of their papers."""
+
+    def register(self, name: str) -> Callable[[type[Method]], type[Method]]:
+        """Return a decorator that registers a class under `name`; the class must have a version."""
+        put = super().register(name)
+
+        def file(method: type[Method]) -> type[Method]:
+            check_version(method)
+            return put(method)
+
+        return file
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._entries, key=lambda name: self[name].published or "later"))
+
+
+METHODS = MethodRegistry("method")
+
+
+def check_version(method: type[Method]) -> None:
+    """Refuse a class without a `version` of its own: a subclass is different code."""
+    version = vars(method).get("version")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise ContractError(
+            f"{method.__name__} has no version of its own, which results are stored under: "
+            "add `version = 1` to the class."
+        )
+
+
+def name_of(method: type[Method]) -> str:
+    """Return the name under which a class is registered, or the name of the class."""
+    return next((name for name in METHODS if METHODS[name] is method), method.__qualname__)
 
 
 def check_encoders(method: type[Method], model: nn.Module) -> None:
-    """Refuse a method that tunes the encoders of a model made by `dasp.models.faster`."""
+    """Refuse a method that tunes encoders for a model whose encoders cannot be tuned."""
     kind = getattr(model, "faster_encoders", None)
     if kind is not None and method.tunes_encoder:
         able = ", ".join(name for name in METHODS if not METHODS[name].tunes_encoder)
         raise ContractError(
-            f"{method.__name__} tunes the encoders, and those of this {type(model).__name__} are "
-            f"{kind} and learn nothing: give it the model that they were made of, or choose a "
-            f"method that leaves encoders alone ({able})."
+            f"{method.__name__} tunes the encoders; those of this {type(model).__name__} are "
+            f"{kind} and cannot be trained: pass the original model, or choose a method that "
+            f"leaves the encoders frozen ({able})."
         )
 
 
 def hyperparameters(method: type[Method]) -> dict[str, inspect.Parameter]:
-    """Return the hyper-parameters of a method by name, read off its signature.
+    """Return the hyper-parameters of a method by name, read from its signature.
 
-    >>> from dasp.methods import Dasp
+    >>> from dasp.methods.dasp import Dasp
     >>> hyperparameters(Dasp)["delta"].default
     0.05
     """
@@ -231,10 +275,10 @@ def hyperparameters(method: type[Method]) -> dict[str, inspect.Parameter]:
 
 
 def build_method(method: str | type[Method], model: nn.Module, seed: int, **hyper: Any) -> Method:
-    """Build a method by name or class; an unknown hyper-parameter names the nearest right one."""
+    """Build a method by name or class; for an unknown hyper-parameter, suggest the nearest one."""
     build = METHODS[method] if isinstance(method, str) else method
     if not (isinstance(build, type) and issubclass(build, Method)):
-        raise OptionError(f"a method is a name or a subclass of Method, not {method!r}.")
+        raise OptionError(f"method must be a name or a subclass of Method, not {method!r}.")
     known = hyperparameters(build)
     for name in hyper:
         if name not in known:
@@ -243,21 +287,27 @@ def build_method(method: str | type[Method], model: nn.Module, seed: int, **hype
 
 
 def positive(**values: float) -> None:
-    """Refuse hyper-parameters that are not above zero, by name."""
+    """Refuse hyper-parameters that are not above zero."""
     for name, value in values.items():
         if not (isinstance(value, int | float) and value > 0):
             raise OptionError(f"{name} must be a number above 0, not {value!r}.")
 
 
-def whole(**values: int) -> None:
-    """Refuse hyper-parameters that are not whole numbers from 1, by name."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise OptionError(f"{name} must be a whole number from 1, not {value!r}.")
-
-
 def not_negative(**values: float) -> None:
-    """Refuse hyper-parameters below zero, by name."""
+    """Refuse hyper-parameters below zero."""
     for name, value in values.items():
         if not (isinstance(value, int | float) and value >= 0):
             raise OptionError(f"{name} must be a number from 0, not {value!r}.")
+
+
+def whole(minimum: int = 1, **values: int) -> None:
+    """Refuse hyper-parameters that are not integers from `minimum`."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise OptionError(f"{name} must be an integer from {minimum}, not {value!r}.")
+
+
+def one_of(name: str, value: object, *allowed: object) -> None:
+    """Refuse a value that is not one of those allowed."""
+    if not any(value == choice and type(value) is type(choice) for choice in allowed):
+        raise OptionError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}.")

@@ -1,4 +1,4 @@
-"""BriMPR: prompts bring each modality back to its source statistics, and modalities together."""
+"""BriMPR: prompts align each modality with its source statistics, and modalities together."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,17 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dasp.core.contract import HasOwnNorms, HasPrompts, check_batch, check_placement
+from dasp.core.contract import HasOwnNorms, HasPrompts
 from dasp.core.errors import ContractError, InputError, StateError
 from dasp.core.types import Inputs, Layered, Step, Tokens
 from dasp.methods.base import METHODS, Method, positive, whole
-from dasp.methods.finite import finite_rows
 
 
-class Moments(nn.Module):
-    """Mean and unbiased std of features over source samples, each (L, D); NaN until they are set.
+class SourceMoments(nn.Module):
+    """Mean and unbiased std of features over source samples, each (L, D); NaN until set.
 
-    Calling it on features (L, B, D) gives the mean over layers of ‖μ − mean‖ + ‖σ − std‖.
+    Calling it on features (L, B, D) returns the mean over layers of ‖μ − mean‖ + ‖σ − std‖.
     """
 
     mean: Tensor
@@ -57,12 +56,12 @@ def drop_half(tokens: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def teacher_temperature(distance: Tensor) -> Tensor:
-    """1 + .2/(1 + e^(5 − D)): softer the further the joint embedding is from its source."""
+    """Return 1 + .2/(1 + e^(5 − D)): softer the further the joint embedding is from its source."""
     return 1 + 0.2 * torch.sigmoid(distance - 5)
 
 
 def contrast(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    """Symmetric InfoNCE on cosines: row i of one (B, D) belongs to row i of the other."""
+    """Return the symmetric InfoNCE on cosines of (B, D); equal rows belong together."""
     cosines = F.normalize(first, dim=1) @ F.normalize(second, dim=1).T
     own = torch.arange(len(cosines), device=cosines.device)
     scores = cosines / temperature
@@ -76,19 +75,23 @@ class Brimpr(Method):
     Paper: Li and Feng, "Bridging Modalities via Progressive Re-alignment for Multimodal Test-Time
     Adaptation", AAAI 2026. Settings as in the authors' code.
 
-    ALIGN: each modality's distance D to its source moments (`Moments`), of all layers.
-    CMER: the joint prediction teaches those in which half of one modality's tokens is missing;
-    what misses a half of the modality that is near its source counts more. The teacher is
-    softened by `teacher_temperature`. IICL: `contrast` between the modalities'
+    ALIGN: each modality's distance D to its source moments (`SourceMoments`), of all layers.
+    CMER: the joint prediction teaches those in which half of one modality's tokens is missing; the
+    weight is larger if that modality is near its source. `teacher_temperature` softens the
+    teacher. IICL: `contrast` between the modalities'
     embeddings, each the mean of a pass with the shared norms and one with its own.
 
-    `fit(source)` must be given clean training samples first (the paper takes 32): it keeps their
+    `fit(source)` must be given clean training samples first (the paper uses 32); it keeps their
     moments without prompts. One sample has no spread, so a batch of one teaches nothing.
-    A step costs the encoders once and a half, and the fusion seven times: jointly (no gradient,
-    this is the prediction), with half of either modality, and each modality alone by the shared
-    norms and by its own; backward through six of them and both encodings.
+
+    A step costs the encoders once and a half, and the fusion seven times: jointly (without
+    gradient, this is the prediction), with half of either modality, and each modality alone with
+    the shared norms and with its own; backward through six of them and both encodings.
     """
 
+    version = 1
+    published = "2026-01"
+    sharded = "it contrasts each sample with all others, whose embeddings stay on their rank"
     tunes_encoder = True
     needs = (HasPrompts, HasOwnNorms)
     needs_source = True
@@ -107,8 +110,8 @@ class Brimpr(Method):
                 raise ContractError(f"Brimpr needs layers to prompt: '{name}' has {layers}.")
             made = Prompts(layers, prompts, dim, self.generator)
             self.adapters[name] = self.module_like_model(made)
-            self.moments[name] = self.module_like_model(Moments(layers, dim))
-        self.joint_moments = Moments(1, dim)
+            self.moments[name] = self.module_like_model(SourceMoments(layers, dim))
+        self.joint_moments = SourceMoments(1, dim)
         self.module_like_model(self.joint_moments)
 
     def trainable(self) -> Iterable[nn.Parameter]:
@@ -122,34 +125,26 @@ class Brimpr(Method):
     @torch.no_grad()
     def fit(self, source: Iterable[Inputs]) -> None:
         """Keep the moments of clean source batches, of all their samples together."""
-        if isinstance(source, Mapping):
-            raise InputError("fit() takes batches: put a single one in a list, fit([batch]).")
         features: dict[str, list[Tensor]] = {name: [] for name in self.model.modalities}
         joint: list[Tensor] = []
         for batch in source:
-            check_batch(batch, self.model)
-            check_placement(batch, self._model)
-            if not finite_rows(batch).all():
-                raise InputError(
-                    "fit() got source samples with NaN or Inf in them: leave them out."
-                )
             layered = self._prompted(self._embed(batch), prompts=False)
             joint.append(self.fuse(_tokens(layered)).embedding)
             for name, own in layered.items():
                 features[name].append(own.features)
         count = sum(map(len, joint))
         if count < 2:
-            raise InputError(f"fit() got {count} source samples: give it 2 at least, better 32.")
+            raise InputError(f"fit() got {count} source samples: give at least 2, better 32.")
         for name, parts in features.items():
             self.moments[name].set(torch.cat(parts, dim=1))  # type: ignore[operator]
         self.joint_moments.set(torch.cat(joint)[None])
 
     def step(self, batch: Inputs) -> Step:
-        """Predict with the prompts as they are, and take the three terms."""
+        """Predict with the prompts as they are; the loss has three terms."""
         if torch.isnan(self.joint_moments.mean).any():
             raise StateError(
-                "Brimpr compares with source statistics and has none: call tta.fit([inputs]) with "
-                "some 32 clean training samples before the first batch."
+                "Brimpr needs source statistics: call tta.fit([inputs]) with about 32 clean "
+                "training samples before the first batch."
             )
         embedded = self._embed(batch)
         layered = self._prompted(embedded)

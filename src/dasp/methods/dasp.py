@@ -1,78 +1,231 @@
-"""DASP: diagnose which modality is shifted, adapt that one freely, keep the others steady."""
+"""DASP: diagnose which modality is shifted, adapt that one freely, keep the others stable.
 
+In the order of the paper: the redundancy score R(Z), the diagnosis of the biased modalities G, the
+stable and plastic adapters φ_s and φ_p, the loss, and one step. `passes.py` has the passes through
+the fusion, `losses.py` entropy and KL, `moments.py` the redundancy of a batch spread over ranks.
+"""
+
+import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
-from dasp.core.errors import ContractError, OptionError
-from dasp.core.types import Diagnosis, Fused, Inputs, Prediction, Step, Tokens
-from dasp.methods.adapters import AdapterPair, Kinds, Role
-from dasp.methods.base import METHODS, Method, not_negative, whole
-from dasp.methods.dasp_loss import dasp_loss, label_mix
-from dasp.methods.dasp_passes import LearningPasses, SourcePasses, adapted_logits, joined
-from dasp.methods.dasp_variants import VARIANTS, Variant, one_of, resolve
-from dasp.methods.diagnosis import Diagnoser, Indicator, Level, Rules
-from dasp.methods.guard import CollapseGuard
-from dasp.methods.losses import kl_divergence
-from dasp.methods.redundancy import DimensionFilter
+from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
+from dasp.methods.base import METHODS, Method, not_negative, one_of, whole
+from dasp.methods.losses import entropy, kl_divergence
+from dasp.methods.moments import moments_of_all, redundancy_of_moments
+from dasp.methods.passes import LearningPasses, SourcePasses, adapted_logits
 
+Embeddings = Mapping[str, Tensor]
+Variant = Literal["released", "paper"]
+Score = Literal["cosine", "correlation"]
+DimensionFilter = Literal["joint", "own"]
+Kinds = Literal["both", "stable", "plastic"]
 Roles = Literal["diagnosed", "same", "opposite"]
+Role = Literal["source", "stable", "plastic", "both"]
+
+VARIANTS: Mapping[str, Mapping[str, str]] = {
+    "released": {
+        "score": "cosine",
+        "dimension_filter": "joint",
+        "threshold": "above",
+        "none_biased": "source",
+        "kl_from": "source",
+    },
+    "paper": {
+        "score": "correlation",
+        "dimension_filter": "own",
+        "threshold": "reached",
+        "none_biased": "adapt",
+        "kl_from": "adapted",
+    },
+}
+"""Where the released code differs from the paper; each is an option of `Dasp` of its own."""
+
+
+# Diagnosis via redundancy score (paper, section 3.2)
+
+
+def redundancy(
+    embeddings: Embeddings, score: Score, dimension_filter: DimensionFilter
+) -> dict[str, Tensor]:
+    """Return R(Z) of each modality, how much its dimensions repeat each other: {name: ()}.
+
+    Z (B, D) are embeddings of one modality alone, after the fusion. Score "correlation" (paper):
+    the mean over i≠j of the squared correlations C_ij. "cosine" (released): the root mean square
+    over i≠j of the un-centred cosines of the dimensions' columns. Filter "own" (paper): keep the
+    dimensions with variance above 1e-8 in the modality itself. "joint" (released): keep those
+    whose spread over all modalities' rows together exceeds 5% of the largest spread. With fewer
+    than two dimensions kept the score is 0. A dimension that does not vary correlates with none.
+    """
+    centred = {name: value - value.mean(dim=0) for name, value in embeddings.items()}
+    varies = {name: value.square().mean(dim=0) > 1e-8 for name, value in centred.items()}
+    keep = varies if dimension_filter == "own" else dict.fromkeys(embeddings, _spread(embeddings))
+    if score == "cosine":
+        return {n: _mean_squared_cosine(v[:, keep[n]]).sqrt() for n, v in embeddings.items()}
+    return {n: _mean_squared_cosine((v * varies[n])[:, keep[n]]) for n, v in centred.items()}
+
+
+def paper_redundancy(embedding: Tensor) -> Tensor:
+    """Return the paper's score of one modality: (B, D) → (), in [0, 1]; always 0 at B = 1.
+
+    >>> x = torch.tensor([[1.0, 2.0], [2.0, 4.0], [4.0, 8.0]])
+    >>> round(float(paper_redundancy(x)), 6)
+    1.0
+    """
+    return redundancy({"it": embedding}, "correlation", "own")["it"]
+
+
+def released_redundancy(embeddings: Embeddings) -> dict[str, Tensor]:
+    """Return the scores of the authors' code: {name: (B, D)} → {name: ()}."""
+    return redundancy(embeddings, "cosine", "joint")
+
+
+def _spread(embeddings: Embeddings) -> Tensor:
+    """Tell whether a dimension's spread over all rows exceeds 5% of the largest: → (D,)."""
+    stacked = torch.cat(list(embeddings.values()))
+    spread = stacked.std(dim=0) if len(stacked) > 1 else torch.zeros_like(stacked[0])
+    return spread > 0.05 * spread.max()
+
+
+def _mean_squared_cosine(columns: Tensor) -> Tensor:
+    """Return the mean over i≠j of the squared cosine of columns i and j: (B, K) → ()."""
+    count = columns.shape[1]
+    if count < 2:
+        return columns.new_zeros(())
+    unit = torch.nn.functional.normalize(columns, dim=0)
+    # ‖UᵀU‖ = ‖UUᵀ‖: the smaller of the two products gives the same sum.
+    gram = unit @ unit.T if len(unit) < count else unit.T @ unit
+    diagonal = unit.square().sum(dim=0).square().sum()
+    return (gram.square().sum() - diagonal).clamp(min=0) / (count * (count - 1))
+
+
+def diagnose(scores: Mapping[str, float], delta: float, strict: bool) -> Diagnosis:
+    """Return the biased modalities G = {m: Δ^m ≥ δ} with Δ^m = r^m − min r; > δ if `strict`."""
+    lowest = min(scores.values())
+    differences = {name: score - lowest for name, score in scores.items()}
+    biased = {
+        name for name, gap in differences.items() if (gap > delta if strict else gap >= delta)
+    }
+    return Diagnosis(dict(scores), differences, frozenset(biased))
+
+
+# Mitigation via asymmetric adaptation (paper, section 3.3)
+
+
+class StableAdapter(nn.Module):
+    """φ_s: h = x + up(relu(down(x))), of low rank; starts as the identity."""
+
+    def __init__(self, dim: int, rank: int, generator: torch.Generator) -> None:
+        super().__init__()
+        # skip_init: nn.Linear's own initial draw would disturb the global generator.
+        self.down = skip_init(nn.Linear, dim, rank, bias=False)  # type: ignore[no-untyped-call]
+        self.up = skip_init(nn.Linear, rank, dim, bias=False)  # type: ignore[no-untyped-call]
+        nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(3), generator=generator)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, D)."""
+        out: Tensor = tokens + self.up(self.down(tokens).relu())
+        return out
+
+
+class PlasticAdapter(nn.Linear):
+    """φ_p: h = x + Wx, of full rank; starts as the identity."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, dim, bias=False)
+
+    def reset_parameters(self) -> None:
+        """Start at zero."""
+        nn.init.zeros_(self.weight)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, D)."""
+        return tokens + super().forward(tokens)
+
+
+class AdapterPair(nn.Module):
+    """The stable and the plastic adapter of one modality, or only one of them (`kinds`)."""
+
+    def __init__(
+        self, dim: int, rank: int, generator: torch.Generator, kinds: Kinds = "both"
+    ) -> None:
+        super().__init__()
+        self.has_both = kinds == "both"
+        self.stable = nn.Identity() if kinds == "plastic" else StableAdapter(dim, rank, generator)
+        self.plastic = nn.Identity() if kinds == "stable" else PlasticAdapter(dim)
+
+    def forward(self, tokens: Tensor, role: Role) -> Tensor:
+        """Return z̃ from z (B, N, D), by role.
+
+        "plastic" (biased): φ_p(φ_s(z)), and only φ_p learns. "stable" (unbiased): φ_s(z), which
+        learns. "source": z. "both": φ_p(φ_s(z)), and both learn. A pair with only one adapter
+        applies it, and lets it learn, in every role except "source".
+        """
+        if role == "source":
+            return tokens
+        if role == "stable" and self.has_both:
+            stable: Tensor = self.stable(tokens)
+            return stable
+        detach = role == "plastic" and self.has_both
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
+            steady = self.stable(tokens)
+        plastic: Tensor = self.plastic(steady)
+        return plastic
+
+
+def diversity(logits: Tensor) -> Tensor:
+    """Return L_div = Σ p̄ log p̄, each sample's p clamped to [1e-7, 1 − 1e-7]: (B, C) → ()."""
+    mean = mean_prediction(logits)
+    return (mean * mean.log()).sum()
+
+
+def mean_prediction(logits: Tensor) -> Tensor:
+    """Return p̄, the mean over the batch of the clamped predictions: (B, C) → (C,)."""
+    return logits.softmax(dim=1).clamp(1e-7, 1 - 1e-7).mean(dim=0)
 
 
 @METHODS.register("dasp")
 class Dasp(Method):
-    """Trains, per batch, the plastic adapters of biased and the stable ones of unbiased modalities.
+    """Train, per batch, the plastic adapters of biased and the stable ones of unbiased modalities.
+
+    L = L_div + λ_ent·L_ent + λ_kl·Σ over unbiased modalities of L_kl.
 
     Paper: He, Guo and Jin, "Decoupling Stability and Plasticity for Multi-Modal Test-Time
     Adaptation", CVPR 2026. `variant="paper"` follows its equations, `variant="released"` the
-    authors' code, `variant="robust"` is ours, for streams as sensors send them; README lists the
-    differences and docs/robust.md what each part of "robust" is for. Published λ_ent of the code:
+    authors' code (docs/methods.md lists the differences). Published λ_ent of the code:
     .5 (Kinetics50), .8 (VGGSound).
 
-    Options that are None are as the variant says (`VARIANTS`); each can be switched alone. Five
-    decide where paper and released code differ. `score` and `dimension_filter`: see `redundancy`.
-    `threshold`: a modality is biased if its score lies "above" the lowest by more than δ, or if
-    the gap has "reached" δ. `none_biased`: then predict as the "source" model does and learn
-    nothing, or "adapt" every modality as unbiased. `kl_from`: KL("source" ‖ adapted) or
-    KL("adapted" ‖ source).
-
-    Those of "robust", each of which goes with any variant:
-
-    - `score="profile"`: how far two numbers of each sample are from those of clean samples, which
-      `fit` is given (`dasp.methods.profile`); biased if clean batches would get so far in a share
-      `false_alarms` of cases. Until it is fitted, the "cosine" stands in for it.
-    - `score="corrected"`: the paper's correlation without its noise floor, for small batches.
-    - `level="own"` holds a score against that of the same modality when clean (learnt by `fit`,
-      or the lowest so far) instead of the lowest of all, so that all modalities can be biased.
-    - `queue`: how many recent samples the diagnosis looks at where a batch has fewer.
-    - `label_mix="healthy"`: the diversity term asks not for all classes alike but for the classes
-      that the unbiased modalities see in this batch.
-    - `lambda_kl_biased`: weight of a KL term of the biased modalities, too.
-    - `full_batch`: a batch of B samples, fewer than this, moves the weights by √(B/full_batch) of
-      the learning rate; 0 leaves the rate alone.
-    - `collapse_guard`: if predictions fall into few classes, go back to the last good weights.
+    Five options decide where the two differ; None takes the variant's value. `score` and
+    `dimension_filter`: see `redundancy`. `threshold`: a modality is biased if its score is "above"
+    the lowest by more than δ, or if the gap has "reached" δ. `none_biased`: if no modality is
+    biased, predict with the "source" model and learn nothing, or "adapt" every modality as an
+    unbiased one. `kl_from`: KL("source" ‖ adapted) or KL("adapted" ‖ source).
 
     Two options are the paper's ablation, which it names but does not define:
 
-    - `adapter_kinds="plastic"` or `"stable"` leaves each modality that one adapter. It stands in
-      for the other: biased or not, it is applied and learns, nothing is detached, and as before
-      only unbiased modalities have a KL term. So the row asks whether two adapters are needed,
-      not whether a modality should adapt at all.
-    - `roles="same"`, without asymmetry: in every modality both adapters are applied and both
-      learn, nothing is detached, and every modality has a KL term. The diagnosis then decides no
-      more than whether anything is biased, which is what `none_biased` asks.
-    - `roles="opposite"`: biased modalities play the part of unbiased ones (stable adapter, KL)
-      and the reverse. If none is biased and `none_biased` is "adapt", all play the plastic part.
+    - `adapter_kinds="plastic"` or `"stable"` gives each modality only that adapter, which replaces
+      the other: biased or not, it is applied and learns, nothing is detached, and as before only
+      unbiased modalities have a KL term. The row thus asks whether two adapters are needed, not
+      whether a modality should adapt at all.
+    - `roles="same"`, without asymmetry: in every modality both adapters are applied and learn,
+      nothing is detached, and every modality has a KL term. The diagnosis then decides only
+      whether anything is biased (`none_biased`).
+    - `roles="opposite"`: biased modalities are treated as unbiased ones (stable adapter, KL) and
+      vice versa. If none is biased and `none_biased` is "adapt", all use the plastic adapter.
 
-    Passes through the fusion, with any options: one a modality for the scores (its logits are
-    also p_source), one joint with gradient, and one more for each modality with a KL term of
-    weight above 0. In a batch without update: the scores and one joint, no gradient.
+    Passes through the fusion: one per modality for the scores (its logits are also p_src), a joint
+    one with gradient, and one more per modality with a KL term of weight above 0. In a batch
+    without update: the scores and a joint one, without gradient.
     """
 
     version = 1
+    published = "2026-06"
     sharded = True
 
     def __init__(
@@ -84,74 +237,41 @@ class Dasp(Method):
         delta: float = 0.05,
         lambda_ent: float = 0.5,
         lambda_kl: float = 1.0,
-        score: Indicator | None = None,
+        score: Score | None = None,
         dimension_filter: DimensionFilter | None = None,
         threshold: Literal["above", "reached"] | None = None,
         none_biased: Literal["source", "adapt"] | None = None,
         kl_from: Literal["source", "adapted"] | None = None,
-        level: Level | None = None,
-        queue: int | None = None,
-        false_alarms: float = 0.001,
-        label_mix: Literal["even", "healthy"] | None = None,
-        lambda_kl_biased: float | None = None,
-        full_batch: int | None = None,
-        collapse_guard: bool | None = None,
         adapter_kinds: Kinds = "both",
         roles: Roles = "diagnosed",
         seed: int = 0,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name in VARIANTS["released"]}
         super().__init__(model, seed=seed)
-        self.rules = resolve(variant, given)
+        self.variant, self.stable_rank, self.delta = variant, stable_rank, delta
+        self.lambda_ent, self.lambda_kl = lambda_ent, lambda_kl
+        self.score, self.dimension_filter, self.threshold = score, dimension_filter, threshold
+        self.none_biased, self.kl_from = none_biased, kl_from
+        self.adapter_kinds, self.roles = adapter_kinds, roles
+        one_of("variant", variant, *VARIANTS)
         whole(stable_rank=stable_rank)
         not_negative(delta=delta, lambda_ent=lambda_ent, lambda_kl=lambda_kl)
-        if not 0 < false_alarms < 1:
-            raise OptionError(f"false_alarms is a share between 0 and 1, not {false_alarms!r}.")
         one_of("adapter_kinds", adapter_kinds, "both", "stable", "plastic")
         one_of("roles", roles, "diagnosed", "same", "opposite")
-        for name, value in given.items():
-            setattr(self, name, value)
-        self.variant, self.stable_rank, self.delta = variant, stable_rank, delta
-        self.lambda_ent, self.lambda_kl, self.false_alarms = lambda_ent, lambda_kl, false_alarms
-        self.adapter_kinds, self.roles = adapter_kinds, roles
+        self._rules = {}
+        for name, usual in VARIANTS[variant].items():
+            given = getattr(self, name)
+            self._rules[name] = usual if given is None else given
+            one_of(name, self._rules[name], *(rules[name] for rules in VARIANTS.values()))
         for name in self.model.modalities:
             pair = AdapterPair(self.model.embed_dim, stable_rank, self.generator, adapter_kinds)
             self.adapters[name] = self.module_like_model(pair)
-        self.diagnoser = self._diagnoser()
-        self.guard = self._guard() if self.rules["collapse_guard"] else None
-
-    def _diagnoser(self) -> Diagnoser:
-        names = ("score", "dimension_filter", "threshold", "level", "queue")
-        rules = {name: self.rules[name] for name in names}
-        own = Rules(**rules, false_alarms=self.false_alarms)
-        return Diagnoser(self.model.modalities, own).to(self._device())
-
-    def _guard(self) -> CollapseGuard:
-        return CollapseGuard(self.model.num_classes, self.trainable()).to(self._device())
-
-    def _device(self) -> torch.device:
-        return next(iter(self.model.parameters()), torch.empty(0)).device
 
     def trainable(self) -> Iterable[nn.Parameter]:
-        """Train all adapters; those that take no part in a batch get no gradient and stay put."""
+        """Train all adapters; those that take no part in a batch get no gradient and stay."""
         return self.adapters.parameters()
 
-    @torch.no_grad()
-    def fit(self, source: Iterable[Inputs]) -> None:
-        """Learn what each modality alone looks like on clean samples; 32 are few, 128 enough."""
-        if not self.diagnoser.takes_source:
-            super().fit(source)
-        seen: dict[str, list[Fused]] = {name: [] for name in self.model.modalities}
-        for inputs in source:
-            for name, tokens in self.encode(inputs).items():
-                seen[name].append(self.fuse({name: tokens}))
-        empty = [name for name, parts in seen.items() if not parts]
-        if empty:
-            raise ContractError(f"fit() was given no clean samples of {', '.join(empty)}.")
-        self.diagnoser.fit({name: joined(parts) for name, parts in seen.items()})
-
     def step(self, batch: Tokens) -> Step:
-        """Diagnose, predict from adapted tokens, and take the loss and its gradient."""
+        """Diagnose, predict from adapted tokens, and compute the loss and its gradient."""
         source, diagnosis = self._diagnose(batch, remember=True)
         roles = self._roles(diagnosis)
         if "source" in roles.values():
@@ -159,25 +279,7 @@ class Dasp(Method):
         alone = source.alone
         del source  # it holds much memory
         passes = LearningPasses(self, batch, partial(self._adapt, roles=roles))
-        healthy = self.group.gather(label_mix(alone, diagnosis.biased))
-        if self.guard is not None:
-            fallen = self.guard.judge(passes.logits, healthy, self.trainable())
-            if fallen is not None:
-                return Step(passes.logits.detach(), diagnosis=diagnosis, rollback=fallen)
-        target = healthy.mean(dim=0) if self.rules["label_mix"] == "healthy" else None
-        loss, gradients = passes.gradients(
-            dasp_loss(passes.logits, self.lambda_ent, target),
-            self._kl_weights(roles),
-            partial(self._divergence, alone),
-            list(self.trainable()),
-        )
-        logits = passes.logits.detach()
-        return Step(logits, loss, diagnosis, gradients, rate=self._rate(len(logits)))
-
-    def roll_back(self) -> None:
-        """Return the adapters to the last good ones."""
-        assert self.guard is not None
-        self.guard.give_back(self.trainable())
+        return self._learn(passes, alone, diagnosis, roles)
 
     @torch.no_grad()
     def predict(self, batch: Tokens) -> Prediction:
@@ -192,7 +294,7 @@ class Dasp(Method):
 
     @torch.no_grad()
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
-        """Diagnose, and give the tokens (B, N, D) that `predict` fuses."""
+        """Diagnose, and return the tokens z̃ (B, N, D) that `predict` fuses."""
         _, diagnosis = self._diagnose(batch, remember=False)
         return self._adapt(batch, self._roles(diagnosis))
 
@@ -200,12 +302,27 @@ class Dasp(Method):
     def _diagnose(self, batch: Tokens, remember: bool) -> tuple[SourcePasses, Diagnosis]:
         source = SourcePasses(self, batch)
         with torch.autocast(next(iter(batch.values())).device.type, enabled=False):
-            return source, self.diagnoser(source.alone, self.delta, remember, self.group)
+            return source, self.diagnose(source.alone, remember)
+
+    def diagnose(self, alone: Mapping[str, Fused], remember: bool) -> Diagnosis:  # noqa: ARG002
+        """Return the diagnosis of all ranks' samples from each modality alone; see `redundancy`.
+
+        `remember` is for methods built on this one whose diagnosis depends on earlier batches.
+        """
+        rules = self._rules["score"], self._rules["dimension_filter"]
+        embeddings = {name: fused.embedding for name, fused in alone.items()}
+        if self.group.gathers(self.model.embed_dim):
+            joined = {name: self.group.gather(rows) for name, rows in embeddings.items()}
+            found = redundancy(joined, *rules)  # type: ignore[arg-type]
+        else:
+            found = redundancy_of_moments(moments_of_all(embeddings, self.group), *rules)
+        scores = {name: float(value) for name, value in found.items()}
+        return diagnose(scores, self.delta, strict=self._rules["threshold"] == "above")
 
     def _roles(self, diagnosis: Diagnosis) -> dict[str, Role]:
-        """Say what each modality's adapters do in this batch: all "source", or none."""
+        """Return what each modality's adapters do in this batch; "source" for all or for none."""
         names = diagnosis.scores
-        if not diagnosis.biased and self.rules["none_biased"] == "source":
+        if not diagnosis.biased and self._rules["none_biased"] == "source":
             return dict.fromkeys(names, "source")
         if self.roles == "same":
             return dict.fromkeys(names, "both")
@@ -215,23 +332,41 @@ class Dasp(Method):
     def _adapt(self, batch: Tokens, roles: Mapping[str, Role]) -> dict[str, Tensor]:
         return {name: self.adapters[name](tokens, roles[name]) for name, tokens in batch.items()}
 
-    def _kl_weights(self, roles: Mapping[str, Role]) -> dict[str, float]:
-        """Give the weight of each modality's KL term, where it has one."""
-        weights = {
-            name: self.rules["lambda_kl_biased"] if role == "plastic" else self.lambda_kl
-            for name, role in roles.items()
-        }
-        return {name: weight for name, weight in weights.items() if weight}
+    def _learn(
+        self,
+        passes: LearningPasses,
+        alone: Mapping[str, Fused],
+        diagnosis: Diagnosis,
+        roles: Mapping[str, Role],
+    ) -> Step:
+        """Return the prediction with the loss L_div + λ_ent·L_ent + λ_kl·L_kl and its gradient."""
+        loss = diversity(passes.logits) + self.lambda_ent * entropy(passes.logits).mean()
+        return self._with_gradients(loss, passes, alone, diagnosis, roles)
+
+    def _with_gradients(
+        self,
+        loss: Tensor,
+        passes: LearningPasses,
+        alone: Mapping[str, Fused],
+        diagnosis: Diagnosis,
+        roles: Mapping[str, Role],
+    ) -> Step:
+        """Add the KL terms to the loss of the joint prediction, and take the gradient."""
+        total, gradients = passes.gradients(
+            loss,
+            {name: weight for name, role in roles.items() if (weight := self._kl_weight(role))},
+            partial(self._divergence, alone),
+            list(self.trainable()),
+        )
+        return Step(passes.logits.detach(), total, diagnosis, gradients)
+
+    def _kl_weight(self, role: Role) -> float:
+        return 0.0 if role == "plastic" else self.lambda_kl
 
     def _divergence(
-        self, alone: Mapping[str, Fused], name: str, now: Tensor, rows: slice
+        self, alone: Mapping[str, Fused], name: str, target: Tensor, rows: slice
     ) -> Tensor:
-        """KL between what a modality says alone with its adapters (b, C) and what it said."""
+        """Return L_kl of one modality, from its logits with adapters (b, C) and those without."""
         source = alone[name].logits[rows]
-        return kl_divergence(
-            *((source, now) if self.rules["kl_from"] == "source" else (now, source))
-        )
-
-    def _rate(self, samples: int) -> float:
-        full: int = self.rules["full_batch"]
-        return min(1.0, samples / full) ** 0.5 if full else 1.0
+        from_source = self._rules["kl_from"] == "source"
+        return kl_divergence(source, target) if from_source else kl_divergence(target, source)

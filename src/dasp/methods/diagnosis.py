@@ -1,4 +1,10 @@
-"""Which modalities are shifted: a score of each, a level to hold it against, and a memory."""
+"""The diagnosis of `Robust`: each modality is compared with itself when clean, over recent samples.
+
+Statistics of whole batches (means, spreads, redundancies) change with the classes that happen to be
+in a batch. The *profile* belongs to a single sample: the length of its embedding and the model's
+uncertainty about it. Its average depends less on the classes (docs/diagnosis.md says how much), and
+a few dozen clean samples are enough to estimate it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,30 +16,105 @@ from torch import Tensor, nn
 
 from dasp.core.errors import InputError
 from dasp.core.types import Diagnosis, Fused
-from dasp.methods.group import ALONE, Group
-from dasp.methods.moments import moments, packed, redundancy_of_moments, unpacked
-from dasp.methods.profile import CleanProfile, profile
-from dasp.methods.redundancy import DimensionFilter, Score, diagnose, redundancy
+from dasp.methods.dasp import Score, diagnose, redundancy
+from dasp.methods.distributed import ALONE, Group
+from dasp.methods.losses import entropy
+from dasp.methods.moments import moments_of_all, redundancy_of_moments
 
-Indicator = Score | Literal["corrected", "profile"]
+RobustScore = Score | Literal["corrected", "profile"]
 Level = Literal["lowest", "own"]
-LEVEL_BATCH = 64  # samples over which the level of clean data is taken
+NUMBERS = 2  # of a profile
+LEVEL_BATCH = 64  # samples over which the level of clean data is measured
+SHARPEST = 128  # clean samples of another day differ a little: more than this many do not count
+RECENT = 8  # samples that are enough to see that the stream has changed
+
+
+def profile(alone: Fused) -> Tensor:
+    """Return log ‖embedding‖ and the entropy of the prediction of each sample: → (B, 2).
+
+    >>> alone = Fused(torch.ones(3, 4), torch.zeros(3, 5))
+    >>> profile(alone)[0].tolist() == [torch.tensor(2.0).log(), torch.tensor(5.0).log()]
+    True
+    """
+    length = alone.embedding.norm(dim=1).clamp(min=1e-12).log()
+    return torch.stack([length, entropy(alone.logits)], dim=1)
+
+
+class CleanProfile(nn.Module):
+    """The profile of clean samples of one modality: mean (2,), inverse covariance (2, 2)."""
+
+    mean: Tensor
+    precision: Tensor
+    count: Tensor  # number of samples it was learned from; 0 if none yet
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(NUMBERS))
+        self.register_buffer("precision", torch.eye(NUMBERS))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def fit(self, rows: Tensor) -> None:
+        """Learn from the profiles (n, 2) of clean samples."""
+        if len(rows) <= 2 * NUMBERS:
+            raise InputError(f"fit() got {len(rows)} clean samples, which is too few: give 32.")
+        rows = rows.to(self.mean)
+        centred = rows - rows.mean(dim=0)
+        # The floor is for a model that is equally sure of every sample.
+        spread = centred.T @ centred / (len(rows) - 1) + 1e-6 * torch.eye(NUMBERS).to(rows)
+        self.mean.copy_(rows.mean(dim=0))
+        self.precision.copy_(torch.linalg.inv(spread))
+        self.count.fill_(len(rows))
+
+    def distance(self, rows: Tensor) -> Tensor:
+        """Return how far the mean of rows (n, 2) is from clean, relative to chance: ().
+
+        Hotelling's statistic, (x̄ − μ)ᵀ Σ⁻¹ (x̄ − μ) / (1/n + 1/N) for N clean samples: about χ²
+        with two degrees of freedom if the rows are clean, for any n.
+        """
+        known = self.count.clamp(max=SHARPEST)
+        return self._apart(rows.mean(dim=0) - self.mean) / (1 / len(rows) + 1 / known)
+
+    def since_change(self, rows: Tensor, newest: int, limit: float) -> Tensor:
+        """Drop the older of rows (n, 2), in order of arrival, if the last ones differ from them.
+
+        The last `newest`, but at least 8, are compared with all before them by the same statistic.
+        """
+        newest = max(newest, RECENT)
+        if len(rows) <= newest:
+            return rows
+        last, before = rows[-newest:], rows[:-newest]
+        apart = self._apart(last.mean(dim=0) - before.mean(dim=0))
+        changed = apart / (1 / len(last) + 1 / len(before)) > limit
+        return last if changed else rows
+
+    def _apart(self, difference: Tensor) -> Tensor:
+        return difference @ self.precision @ difference
+
+
+def without_noise_floor(squared: float, rows: int) -> float:
+    """Correct a mean squared correlation of `rows` samples for what chance adds to it.
+
+    Independent dimensions have r² = 1/(B − 1) on average; r² − (1 − r²)/(B − 2) is 0 for them at
+    any B, and may be negative. It is 0 for fewer than three rows.
+
+    >>> abs(without_noise_floor(1 / 63, 64)) < 1e-9, without_noise_floor(1.0, 8)
+    (True, 1.0)
+    """
+    return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How a diagnosis is made; `Dasp` says what each means."""
+    """How a diagnosis is made; `Robust` documents each option."""
 
-    score: Indicator
-    dimension_filter: DimensionFilter
-    threshold: Literal["above", "reached"]
+    score: RobustScore
     level: Level
     queue: int
     false_alarms: float
 
     @property
     def form(self) -> Score:
-        """Return the form of redundancy that the score is made from."""
+        """Return the form of redundancy that the score is computed from."""
         return "correlation" if self.score in ("correlation", "corrected") else "cosine"
 
     @property
@@ -43,7 +124,10 @@ class Rules:
 
 
 class Diagnoser(nn.Module):
-    """Diagnoses batch after batch. What it remembers are buffers, so resets and states cover it."""
+    """Diagnoses batch after batch. Its memory is in buffers, so resets and states cover it."""
+
+    levels: Tensor  # the redundancy of each modality when clean: learned, or the lowest so far
+    fitted: Tensor
 
     def __init__(self, modalities: Sequence[str], rules: Rules) -> None:
         super().__init__()
@@ -54,11 +138,8 @@ class Diagnoser(nn.Module):
         self.register_buffer("levels", torch.full((len(modalities),), torch.inf))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
-    levels: Tensor  # the redundancy of each modality when clean: learnt, or the lowest so far
-    fitted: Tensor
-
     @property
-    def takes_source(self) -> bool:
+    def uses_source(self) -> bool:
         """Whether clean samples make a difference."""
         return self.rules.level == "own" or self.rules.score == "profile"
 
@@ -70,12 +151,13 @@ class Diagnoser(nn.Module):
             if spread < 1e-6 * float(alone.embedding.abs().max()):
                 raise InputError(f"all clean samples of '{name}' are alike: give real ones.")
             self._profile_of(name).fit(profile(alone))
+        count = len(next(iter(clean.values())).embedding)
         scores = [
             self._redundancy(
                 {n: f.embedding[start : start + LEVEL_BATCH] for n, f in clean.items()}
             )
-            for start in range(0, _count(clean), LEVEL_BATCH)
-            if start == 0 or start + LEVEL_BATCH <= _count(clean)
+            for start in range(0, count, LEVEL_BATCH)
+            if start == 0 or start + LEVEL_BATCH <= count
         ]
         for name in clean:
             self.levels[self.places[name]] = sum(s[name] for s in scores) / len(scores)
@@ -87,7 +169,7 @@ class Diagnoser(nn.Module):
     ) -> Diagnosis:
         """Diagnose the modalities present; with `remember`, the batch counts for later ones.
 
-        Where ranks share the stream, `alone` is of this rank's samples, the diagnosis of all.
+        If ranks share the stream, `alone` is of this rank's samples, the diagnosis of all ranks'.
         """
         if self.rules.score == "profile" and self.fitted:
             return self._by_profile(alone, remember, group)
@@ -98,11 +180,12 @@ class Diagnoser(nn.Module):
                 {name: self._with_recent(name, rows, remember) for name, rows in whole.items()}
             )
         else:
-            scores = self._redundancy_by_moments(alone, group)
-        strict = self.rules.threshold == "above"
+            parts = moments_of_all({name: f.embedding for name, f in alone.items()}, group)
+            found = redundancy_of_moments(parts, self.rules.form, "joint")
+            scores = self._corrected(found, {n: round(float(m[0, 0])) for n, m in parts.items()})
         if self.rules.level == "lowest":
-            return diagnose(scores, delta, strict)
-        return self._against_own_levels(scores, delta, strict, remember)
+            return diagnose(scores, delta, strict=True)
+        return self._against_own_levels(scores, delta, remember)
 
     def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Group) -> Diagnosis:
         scores = {}
@@ -115,11 +198,11 @@ class Diagnoser(nn.Module):
         return Diagnosis(scores, excess, frozenset(n for n, over in excess.items() if over > 0))
 
     def _against_own_levels(
-        self, scores: Mapping[str, float], delta: float, strict: bool, remember: bool
+        self, scores: Mapping[str, float], delta: float, remember: bool
     ) -> Diagnosis:
-        """Hold each score against its own level; while that is not learnt, also against the others.
+        """Compare each score with its own level; until that is learned, also with the others.
 
-        The lowest score so far is no level as long as the modality has never been clean.
+        The lowest score so far is not a clean level if the modality has never been clean.
         """
         levels = {name: float(self.levels[self.places[name]]) for name in scores}
         if not self.fitted:
@@ -128,22 +211,14 @@ class Diagnoser(nn.Module):
                 for name, level in levels.items():
                     self.levels[self.places[name]] = level
         over = {name: score - levels[name] for name, score in scores.items()}
-        biased = {name for name, gap in over.items() if (gap > delta if strict else gap >= delta)}
+        biased = {name for name, gap in over.items() if gap > delta}
         if not self.fitted:
-            biased |= diagnose(scores, delta, strict).biased
+            biased |= diagnose(scores, delta, strict=True).biased
         return Diagnosis(dict(scores), over, frozenset(biased))
 
     def _redundancy(self, embeddings: Mapping[str, Tensor]) -> dict[str, float]:
-        found = redundancy(embeddings, self.rules.form, self.rules.dimension_filter)
+        found = redundancy(embeddings, self.rules.form, "joint")
         return self._corrected(found, {name: len(rows) for name, rows in embeddings.items()})
-
-    def _redundancy_by_moments(self, alone: Mapping[str, Fused], group: Group) -> dict[str, float]:
-        """Do as `_redundancy` does on the embeddings of all ranks, without moving them."""
-        triangles = [packed(moments(fused.embedding)) for fused in alone.values()]
-        group.add_up(triangles)
-        parts = dict(zip(alone, map(unpacked, triangles), strict=True))
-        found = redundancy_of_moments(parts, self.rules.form, self.rules.dimension_filter)
-        return self._corrected(found, {name: round(float(m[0, 0])) for name, m in parts.items()})
 
     def _corrected(self, found: Mapping[str, Tensor], rows: Mapping[str, int]) -> dict[str, float]:
         scores = {name: float(value) for name, value in found.items()}
@@ -154,7 +229,7 @@ class Diagnoser(nn.Module):
     def _with_recent(
         self, name: str, rows: Tensor, remember: bool, clean: CleanProfile | None = None
     ) -> Tensor:
-        """Return rows (B, K) behind the remembered ones, as many as the queue holds or more."""
+        """Return rows (B, K) with remembered ones before them, as many as the queue holds."""
         queue = self.recent[name]
         assert isinstance(queue, _Queue)
         if queue.size == 0:
@@ -170,18 +245,6 @@ class Diagnoser(nn.Module):
         own = self.clean[name]
         assert isinstance(own, CleanProfile)
         return own
-
-
-def without_noise_floor(squared: float, rows: int) -> float:
-    """Correct a mean squared correlation of so many rows for what chance adds to it.
-
-    Independent dimensions have r² = 1/(B − 1) on average; r² − (1 − r²)/(B − 2) is 0 for them at
-    any B, and may fall below. It says nothing, 0, of fewer than three rows.
-
-    >>> abs(without_noise_floor(1 / 63, 64)) < 1e-9, without_noise_floor(1.0, 8)
-    (True, 1.0)
-    """
-    return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
 
 
 class _Queue(nn.Module):
@@ -203,7 +266,3 @@ class _Queue(nn.Module):
     def keep(self, rows: Tensor) -> None:
         """Keep the last of these rows (n, K)."""
         self.rows = rows[-self.size :].detach().clone()
-
-
-def _count(clean: Mapping[str, Fused]) -> int:
-    return len(next(iter(clean.values())).embedding)

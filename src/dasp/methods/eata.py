@@ -1,7 +1,7 @@
 """EATA: entropy on reliable, non-redundant samples; optionally a Fisher penalty against drift."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,9 @@ from dasp.methods.losses import entropy
 
 
 def eata_keep(logits: Tensor, average: Tensor, margin: float, similarity: float) -> Tensor:
-    """Tell which samples are sure (H < margin·ln C) and unlike the average prediction: (B,) bool.
+    """Tell which samples are confident (H < margin·ln C) and unlike the average: (B,) bool.
 
-    `average` (C,) is the running mean of kept predictions; NaN while there is none yet, and then
+    `average` (C,) is the running mean of kept predictions; as long as it is NaN (none kept yet),
     the second filter does not apply.
     """
     keep = entropy(logits) < margin * math.log(logits.shape[1])
@@ -27,7 +27,7 @@ def eata_keep(logits: Tensor, average: Tensor, margin: float, similarity: float)
 
 
 def eata_loss(logits: Tensor, margin: float) -> Tensor:
-    """Mean over samples of exp(margin·ln C − H)·H, the weight held constant: (K, C) → ()."""
+    """Return the mean of exp(margin·ln C − H)·H, with a constant weight: (K, C) → ()."""
     value = entropy(logits)
     weight = (margin * math.log(logits.shape[1]) - value).exp().detach()
     return (weight * value).mean()
@@ -43,6 +43,9 @@ class Eata(Method):
     model's own labels, as the authors' code does.
     """
 
+    version = 1
+    published = "2022-07"
+    sharded = True
     tunes_encoder = True
     average: Tensor
     fisher: Tensor
@@ -73,7 +76,7 @@ class Eata(Method):
         return self.layer_norms()
 
     def step(self, batch: Inputs) -> Step:
-        """Predict, and take the weighted entropy of the kept samples as loss."""
+        """Predict; the loss is the weighted entropy of the kept samples."""
         logits = self.forward(batch).logits
         keep = eata_keep(logits.detach(), self.average, self.margin, self.similarity)
         if not keep.any():
@@ -86,8 +89,6 @@ class Eata(Method):
 
     def fit(self, source: Iterable[Inputs]) -> None:
         """Estimate the Fisher information from clean source batches."""
-        if isinstance(source, Mapping):
-            raise InputError("fit() takes batches: put a single one in a list, fit([batch]).")
         parameters = self.layer_norms()
         total, count = torch.zeros_like(self._flat()), 0
         for batch in source:

@@ -1,51 +1,176 @@
-"""A model that adapts while it is used: the handle that `dasp.adapt` returns."""
+"""The update loop, written once for all methods: check a batch, infer, adapt, guard, restore.
+
+`dasp.adapt` returns an `Adaptation`, the handle that users call. It holds a lock, counters and the
+event log; the batch itself goes through `Loop`, which calls the method.
+"""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
-from dasp.core.errors import OptionError, StateError
-from dasp.core.types import Inputs, Outcome, Tokens, Trainable
-from dasp.methods import intake, saved
-from dasp.methods.base import Method
-from dasp.methods.checkpoint import Checkpoint
-from dasp.methods.engine import Engine
-from dasp.methods.group import apart
-from dasp.methods.options import Options
-from dasp.methods.owners import Owners
-from dasp.methods.state import Snapshot
-from dasp.service.recorder import Recorder
+from dasp.core.contract import HasFusionQkv, check_batch, check_placement
+from dasp.core.errors import ContractError, InputError, OptionError, StateError
+from dasp.core.seeding import batch_seed
+from dasp.core.types import Diagnosis, Inputs, Outcome, Prediction, Step, Tokens, Trainable
+from dasp.methods.base import Method, Predict, build_method, device_of, one_of, whole
+from dasp.methods.distributed import ALONE, PeerError, Ranks, apart
+from dasp.methods.losses import predicted_rows
+from dasp.methods.rebalance import MEMORY, build_rebalancer
+from dasp.methods.state import (
+    Checkpoint,
+    Memory,
+    Snapshot,
+    State,
+    describe,
+    pack_state,
+    read_state,
+    unpack_state,
+    write_state,
+)
+from dasp.service.events import Recorder
 
-_OWNERS = Owners()
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+LOOP_VERSION = 1
+"""Results are stored under this number: increase it when an edit of the loop, or of what several
+methods share, changes numbers."""
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """The options that apply to every method; `adapt` documents them."""
+
+    lr: float
+    predict: Predict
+    steps: int = 1
+    autocast: bool = False
+    rebalance: float = 0.0
+    rebalance_memory: int = MEMORY
+
+    def __post_init__(self) -> None:
+        whole(steps=self.steps)
+        one_of("predict", self.predict, "before", "after")
+        one_of("autocast", self.autocast, True, False)
+        if not (isinstance(self.lr, int | float) and 0 < self.lr < float("inf")):
+            raise OptionError(f"lr must be above 0 and finite, not {self.lr!r}.")
+
+
+@torch.inference_mode(False)
+def adapt(
+    model: nn.Module,
+    method: str | type[Method] = "dasp",
+    *,
+    lr: float | None = None,
+    steps: int = 1,
+    predict: Predict | None = None,
+    autocast: bool = False,
+    rebalance: float = 0.0,
+    rebalance_memory: int = MEMORY,
+    log: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 50,
+    group: "ProcessGroup | Literal['world'] | None" = None,
+    seed: int = 0,
+    **hyper: Any,
+) -> "Adaptation":
+    """Make a model adapt while it is used.
+
+    The model is put in evaluation mode and frozen except for what the method trains; `tta(inputs)`
+    then infers and adapts.
+
+    Args:
+        model: any model of the contract, see `dasp.core.contract`.
+        method: a registered name or a subclass of `Method`.
+        lr: learning rate; None for the method's default.
+        steps: updates per batch.
+        predict: whether the reported prediction is made before or after the update.
+        autocast: run forward passes in bfloat16; losses and scores stay in float32.
+        rebalance: from 0 (off) to 1, how strongly the reported predictions are spread evenly over
+            the classes; for streams in which all classes are about equally frequent.
+        rebalance_memory: how many recent predictions per class it remembers.
+        log: a file to which every event is appended as a line of JSON, see `dasp.events`.
+        checkpoint: a file to which the state is written; `tta.resume()` continues from it.
+        checkpoint_every: the number of batches between two checkpoints.
+        group: the ranks that share one stream, "world" for all processes of `torchrun`: each calls
+            with its part of every batch, and all learn what one process would learn from the
+            joined batch (docs/distributed.md). Only the first writes `log` and `checkpoint`.
+        seed: seed of the adapters' initial weights and of the method's own draws.
+        **hyper: hyper-parameters of the method, such as `variant="paper"`.
+    """
+    company = ALONE if group is None else Ranks(group, device_of(model))
+    writes = company.rank == 0
+    with company.together():
+        built = build_method(method, model, seed, **hyper)
+        built.group = company
+        options = LoopOptions(
+            lr=built.default_lr if lr is None else lr,
+            predict=predict or built.default_predict,
+            steps=steps,
+            autocast=autocast,
+            rebalance=rebalance,
+            rebalance_memory=rebalance_memory,
+        )
+        keeper = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every, writes)
+        recorder = Recorder(built.model.modalities, describe(built), log if writes else None)
+        adaptation = Adaptation(built, options, recorder, keeper)
+        _join_group(adaptation)
+    return adaptation
+
+
+def _join_group(adaptation: "Adaptation") -> None:
+    """Let all ranks begin with the first one's weights; refuse what would not be exact."""
+    method, memory, group = adaptation.method, adaptation.memory, adaptation.method.group
+    # A subclass is different code: whether it may be shared is for itself to say.
+    shared = vars(type(method)).get("sharded", "it does not set `sharded = True` (Method.sharded)")
+    if group.size > 1 and shared is not True:
+        raise ContractError(
+            f"{type(method).__name__} cannot share a stream among ranks: {shared}. "
+            "Omit group= and give each rank a stream of its own."
+        )
+    said = describe(method)
+    group.meet(
+        lambda: {
+            "method": said["method"],
+            **said["hyper"],
+            "seed": method.seed,
+            **asdict(adaptation.options),
+            "the model's weights": memory.fingerprint(memory.capture()),
+        },
+        rows=0,
+    )
+    group.share([*memory.weights.values(), *memory.buffers().values()])
 
 
 class Adaptation:
-    """A model that adapts while it is used. Calling it *is* adapting.
+    """A model that adapts while it is used: calling it *is* adapting.
 
-    Whatever goes wrong inside a call (a bad batch, an exception of the model's), the state
-    afterwards is the state before it. Calls from several threads wait for each other, so that
-    they give what the same calls give one after another, in the order in which they came.
+    Whatever goes wrong inside a call (a bad batch, an exception raised by the model), the state
+    afterwards is the state before it. Calls from several threads are serialised: they give what
+    the same calls give one after another, in the order of their arrival.
     """
 
     def __init__(
         self,
         method: Method,
-        options: Options,
+        options: LoopOptions,
         recorder: Recorder,
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self.method, self.options = method, options
-        self._engine = Engine(method, options)
-        self.memory = self._engine.memory
+        self._loop = Loop(method, options)
+        self.memory = self._loop.memory
         self._recorder, self._checkpoint = recorder, checkpoint
         self._lock = threading.RLock()
         self._thread = threading.local()
-        _OWNERS.claim(self, method)
+        _OWNERS.claim(self)
 
     def __repr__(self) -> str:
         method, model = type(self.method).__name__, type(self.model).__name__
@@ -63,10 +188,10 @@ class Adaptation:
     def source(self) -> Snapshot:
         """The state that `reset` returns to: the one before the first batch.
 
-        It is taken when first needed, so initial weights may be set until then:
+        It is captured when first needed, so initial weights may be set until then:
         `tta.adapters["audio"].stable.down.weight.data.copy_(mine)`.
         """
-        return self._engine.source
+        return self._loop.source
 
     @property
     def model(self) -> nn.Module:
@@ -80,26 +205,26 @@ class Adaptation:
 
     @property
     def trainable(self) -> Trainable:
-        """What is trained, of how much; printing it gives a report."""
+        """What is trained, and how much; print it for a report."""
         return self.memory.report()
 
     @property
     def counters(self) -> dict[str, Any]:
-        """What happened so far, counted: a copy; `dasp.service.counters` says what each means."""
+        """A copy of the counters of this run; `dasp.service` documents them."""
         with self._lock:
             return self._recorder.counters.as_dict()
 
     def metrics(self) -> str:
-        """Return the counters, last scores and adapters' norms in Prometheus' text format."""
+        """Return counters, last scores and adapter norms in Prometheus' text format."""
         with self._lock:
-            return self._recorder.metrics(self.memory.batch_index, self._engine.distances())
+            return self._recorder.metrics(self.memory.batch_index, self._loop.distances())
 
     @torch.inference_mode(False)
     @torch.enable_grad()
     def __call__(self, inputs: Inputs) -> Outcome:
         """Infer and adapt on raw inputs {name: (B, ...)}; also inside `torch.no_grad()`.
 
-        Modalities may be missing, but not all: leave their names out (see `methods.missing`).
+        Modalities may be missing, but not all of them: omit their names (see `learns_from`).
         """
         return self._recorded(inputs, "inputs")
 
@@ -110,23 +235,21 @@ class Adaptation:
         return self._recorded(tokens, "tokens")
 
     def alone(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Return what the adapted model says of each modality by itself: {name: (B, C)} logits.
+        """Return the adapted model's logits for each modality by itself: {name: (B, C)}.
 
         Changes nothing. Beside the joint prediction it tells which sensor a mistake comes from.
         """
-        with self._lock:
-            _OWNERS.check(self)
-            return intake.alone(self._engine, inputs, "inputs")
+        with self._in_use():
+            return self._loop.run_alone(inputs, "inputs")
 
     def alone_on_tokens(self, tokens: Tokens) -> dict[str, Tensor]:
-        """Do as `alone` does, on tokens {name: (B, N, D)} already encoded by this model."""
-        with self._lock:
-            _OWNERS.check(self)
-            return intake.alone(self._engine, tokens, "tokens")
+        """Return what `alone` does, from tokens {name: (B, N, D)} already encoded."""
+        with self._in_use():
+            return self._loop.run_alone(tokens, "tokens")
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Within this block, calls of this thread infer with the adapted state, change nothing."""
+        """Let this thread's calls in this block infer with the adapted state, changing nothing."""
         previous, self._thread.frozen = self._is_frozen(), True
         try:
             yield
@@ -134,9 +257,8 @@ class Adaptation:
             self._thread.frozen = previous
 
     def reset(self) -> None:
-        """Return to the source state, bit for bit: weights, optimiser, averages, draws."""
-        with self._lock:
-            _OWNERS.check(self)
+        """Return to the source state, bit for bit: weights, optimizer, averages, draws."""
+        with self._in_use():
             self.memory.restore(self.source)
             self._recorder.event("reset", count="resets")
 
@@ -146,7 +268,7 @@ class Adaptation:
         with self._lock, group.together():
             _OWNERS.check(self)
             self.memory.restore(self.source)
-            batches = group.join(intake.clean_batches(source, self.method))
+            batches = group.join(_clean_batches(source, self.method))
             try:
                 with apart(self.method):
                     self.method.fit(batches)
@@ -154,74 +276,442 @@ class Adaptation:
             except BaseException:
                 self.memory.restore(self.source)
                 raise
-            self._engine.forget_source()
+            self._loop.forget_source()
             self._recorder.event("fit")
 
-    def state(self) -> saved.State:
-        """Return the adapted state (not the model) as one plain dict; `methods.saved` shows it."""
-        with self._lock:
-            _OWNERS.check(self)
-            return saved.take(self.memory, self.source, self.counters)
+    def state(self) -> State:
+        """Return the adapted state (not the model) as a plain dict, see `dasp.methods.state`."""
+        with self._in_use():
+            return pack_state(self.memory, self.source, self.counters)
 
-    def load_state(self, state: saved.State) -> None:
+    def load_state(self, state: State) -> None:
         """Take over a state of the same model, method and hyper-parameters.
 
         Any other is refused and changes nothing. lr, steps and predict are not part of a state;
-        the counters tell of this run and stay (`resume` takes them over too).
+        the counters describe this run and stay (`resume` takes them over too).
         """
         self._load(state, "this state")
 
     def save(self, path: str | Path) -> None:
         """Write `state()` to one safetensors file, atomically; it is on the disk on return."""
         with self._lock:
-            saved.write(path, self.state())
+            write_state(path, self.state())
             self._recorder.event("save", count="saves", path=path)
 
     def load(self, path: str | Path) -> None:
-        """Do as `load_state` does, with a file that `save` or a checkpoint wrote."""
-        self._load(saved.read(path), str(path), path)
+        """Take over a state from a file of `save` or a checkpoint, as `load_state` does."""
+        self._load(read_state(path), str(path), path)
 
     def resume(self) -> int:
-        """Go on from the checkpoint; return how many batches it has behind it, 0 without one.
+        """Continue from the checkpoint; return the number of batches already processed (0 if none).
 
-        Leave out that many of the same stream: what follows is then what an unbroken run gives.
+        Skip that many batches of the same stream: what follows equals an uninterrupted run.
         """
         if self._checkpoint is None:
             raise OptionError('resume() needs a checkpoint: adapt(…, checkpoint="a path").')
         path = self._checkpoint.path
         if not path.exists():
             return 0
-        with self._lock:
-            state = saved.read(path)
+        with self._in_use():
+            state = read_state(path)
             self._restore(state, str(path))
             self._recorder.counters.take(state.get("counters", {}))
             self._recorder.event("resume", count="loads", path=path)
             return self._checkpoint.start_from(self._recorder.counters.totals["batches"])
 
-    def _load(self, state: saved.State, where: str, path: str | Path | None = None) -> None:
-        with self._lock:
+    def _load(self, state: State, where: str, path: str | Path | None = None) -> None:
+        with self._in_use():
             self._restore(state, where)
             self._recorder.event("load", count="loads", path=path)
 
-    def _restore(self, state: saved.State, where: str) -> None:
-        _OWNERS.check(self)
-        self.memory.restore(saved.checked(state, self.memory, self.source, where))
+    def _restore(self, state: State, where: str) -> None:
+        self.memory.restore(unpack_state(state, self.memory, self.source, where))
 
     def _recorded(self, batch: Inputs, kind: str) -> Outcome:
         frozen = self._is_frozen()
         with self._lock:
             try:
                 _OWNERS.check(self)
-                outcome = intake.run(self._engine, batch, kind, frozen)
+                outcome = self._loop.run(batch, kind, frozen)
             except Exception as error:
                 if not frozen:
                     self._recorder.error(error)
                 raise
-            index, distances = self.memory.batch_index, self._engine.distances
+            index, distances = self.memory.batch_index, self._loop.distances
             self._recorder.outcome(outcome, list(batch), index, distances, frozen)
             if self._checkpoint is not None and not frozen:
                 self._checkpoint.after_batch(self._recorder, self.state)
             return outcome
 
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        with self._lock:
+            _OWNERS.check(self)
+            yield
+
     def _is_frozen(self) -> bool:
         return getattr(self._thread, "frozen", False)
+
+
+class Owners:
+    """The live adaptations, which use the same model if they share weights.
+
+    Methods that leave the model's own weights alone (Source, DASP, TSA) may share it. If one of
+    them trains those weights, adapting the model again returns it to its source state and closes
+    the earlier adaptations: their next call raises an error instead of giving a wrong number.
+    """
+
+    def __init__(self) -> None:
+        self._live: WeakSet[Adaptation] = WeakSet()
+        self._closed: WeakSet[Adaptation] = WeakSet()
+        self._lock = threading.Lock()
+
+    def claim(self, adaptation: Adaptation) -> None:
+        """Make `adaptation` a user of its method's model."""
+        with self._lock:
+            own = _model_weights(adaptation.method)
+            others = [
+                other
+                for other in self._live
+                if other not in self._closed and not own.isdisjoint(_model_weights(other.method))
+            ]
+            changes = [other for other in others if _trains_model(other.method)]
+            for other in changes:
+                other.reset()
+            if _trains_model(adaptation.method) or changes:
+                self._closed.update(others)
+            self._live.add(adaptation)
+
+    def check(self, adaptation: Adaptation) -> None:
+        """Refuse an adaptation whose model was given to another one."""
+        if adaptation in self._closed:
+            raise StateError(
+                "this adaptation was closed when its model was adapted again: "
+                "to run several at once, adapt copy.deepcopy(model) for each."
+            )
+
+
+_OWNERS = Owners()
+
+
+def _trains_model(method: Method) -> bool:
+    own = _model_weights(method)
+    return any(id(parameter) in own for parameter in method.trainable())
+
+
+def _model_weights(method: Method) -> set[int]:
+    """Return the identities of a model's weights; models with faster encoders share them."""
+    return {id(parameter) for parameter in method.model.parameters()}
+
+
+class Loop:
+    """A method, its state, and how a batch changes that state."""
+
+    def __init__(self, method: Method, options: LoopOptions) -> None:
+        self.method, self.options = method, options
+        self._rebalancer = build_rebalancer(method, options.rebalance, options.rebalance_memory)
+        method.eval()
+        method.requires_grad_(False)
+        for parameter in method.trainable():
+            parameter.requires_grad_(True)
+        self.memory = Memory(method, options.lr)
+        self._source: Snapshot | None = None
+
+    @property
+    def source(self) -> Snapshot:
+        """The state before the first batch, captured when it is first asked for."""
+        if self._source is None:
+            self._source = self.memory.capture()
+        return self._source
+
+    def forget_source(self) -> None:
+        """Make the current state the source state."""
+        self._source = None
+
+    def run(self, batch: Inputs, kind: str, frozen: bool) -> Outcome:
+        """Check a batch of "inputs" or "tokens" and run it.
+
+        A batch with NaN or Inf is rejected: its other samples are predicted and nothing is
+        learned. The same holds for this rank's samples if another rank fails.
+        """
+        try:
+            with self.method.group.together():
+                return self._run(_checked(batch, self.method, kind), kind, frozen)
+        except PeerError as error:
+            with apart(self.method):
+                outcome = self._run(batch, kind, frozen=True)
+            return replace(outcome, rejected=str(error))
+
+    def _run(self, batch: Inputs, kind: str, frozen: bool) -> Outcome:
+        self._meet(batch, f"{kind}, frozen" if frozen else kind)
+        own = finite_rows(batch)
+        finite = self.method.group.gather(own)
+        if len(finite) and finite.all():
+            prepared = batch if kind == "tokens" else self._prepare(batch)
+            return self._infer(prepared) if frozen else self._learn(prepared)
+        rows: Inputs = {name: value[own] for name, value in batch.items()}
+        if kind == "inputs" and finite.any():
+            rows = self._prepare(rows)
+        why = _spoilt(batch, own, finite) if len(finite) else "no rank has samples"
+        return self._infer_rows(rows, finite, why)
+
+    def _meet(self, batch: Inputs, kind: str) -> None:
+        """Begin a call, in which all ranks must be given the same and be in the same state."""
+        facts = {"the kind of the call": kind, "the order of modalities": list(batch)}
+        memory = self.memory
+        self.method.group.meet(
+            lambda: facts | {"batches learned": memory.batch_index, "weights": memory.checksum()},
+            len(next(iter(batch.values()))),
+        )
+
+    def _prepare(self, inputs: Inputs) -> Tokens:
+        """Return the batch as the method's `step` receives it: encoded, or raw."""
+        if self.method.tunes_encoder:
+            return inputs
+        with torch.no_grad(), self._precision():
+            return self.method.encode(inputs)
+
+    def _learn(self, batch: Tokens) -> Outcome:
+        """Infer on a prepared batch and adapt; if the batch is rejected, nothing has changed."""
+        before = self.memory.capture()
+        self._source = self._source or before
+        seed = batch_seed(self.method.seed, self.memory.batch_index)
+        self.method.generator.manual_seed(seed)
+        try:
+            outcome = self._adapt(batch)
+            if not outcome.rejected:
+                self.method.group.settle()
+        except BaseException:
+            self.memory.restore(before)
+            raise
+        if not outcome.rejected:
+            self.memory.batch_index += 1
+            return self._own(outcome)
+        self.memory.restore(before)
+        return self._without_failures(batch, outcome)
+
+    def _adapt(self, batch: Tokens) -> Outcome:
+        first: Step | None = None
+        updated, restart = False, False
+        for _ in range(self.options.steps):
+            with self._precision():
+                step = self._step(batch)
+            if first is None:
+                first = step
+                if not (rows := predicted_rows(step.logits)).all():
+                    return self._outcome(first, first.logits, rejected=_overflown(rows))
+            if step.rollback is not None:
+                return self._rolled_back(batch, step)
+            if step.loss is None:
+                break
+            refusal = self.memory.descend(step)
+            if refusal:
+                return self._outcome(first, first.logits, rejected=refusal)
+            updated, restart = True, restart or step.restart
+        assert first is not None
+        return self._finished(batch, first, updated, restart)
+
+    def _finished(self, batch: Tokens, first: Step, updated: bool, restart: bool) -> Outcome:
+        """Report the requested prediction, and restart from the source state if asked to."""
+        logits = first.logits
+        if self.options.predict == "after" and updated:
+            logits = self._predict(batch).logits
+            if not predicted_rows(logits).all():
+                why = "the update made a prediction that is not finite: lower lr"
+                return self._outcome(first, first.logits, rejected=why)
+        why = f"{type(self.method).__name__} asked to start over from the source state"
+        outcome = self._outcome(first, logits, updated, rollback=why if restart else None)
+        if self._rebalancer is not None:
+            self._rebalancer.remember(logits)
+        if restart:
+            self.memory.restore(self.source, keep_index=True)
+        return outcome
+
+    def _rolled_back(self, batch: Tokens, step: Step) -> Outcome:
+        """Return to the method's last good weights and predict with those."""
+        self.method.roll_back()
+        self.memory.forget_moments()
+        logits = self._predict(batch).logits
+        outcome = self._outcome(step, logits, rollback=step.rollback)
+        if self._rebalancer is not None:
+            self._rebalancer.remember(logits)
+        return outcome
+
+    def _infer(self, batch: Tokens) -> Outcome:
+        """Infer on a prepared batch with the adapted state, changing nothing."""
+        prediction = self._predict(batch)
+        outcome = Outcome(self._rebalanced(prediction.logits), prediction.diagnosis)
+        return self._without_failures(batch, outcome)
+
+    def _infer_rows(self, batch: Tokens, rows: Tensor, why: str) -> Outcome:
+        """Infer on the usable samples, `rows` (B,) bool, of a batch rejected because of the others.
+
+        `batch` holds only the usable samples, prepared; the others get NaN logits. If ranks share
+        the stream, `rows` are those of all ranks and `batch` holds this rank's.
+        """
+        logits = torch.full((len(rows), self.method.model.num_classes), torch.nan)
+        logits = logits.to(rows.device)
+        diagnosis: Diagnosis | None = None
+        if rows.any():
+            prediction = self._predict(batch)
+            own = self._rebalanced(prediction.logits)
+            own[~predicted_rows(own)] = torch.nan
+            logits[rows], diagnosis = own, prediction.diagnosis
+        return self._own(Outcome(logits, diagnosis, rejected=why))
+
+    def _without_failures(self, batch: Tokens, outcome: Outcome) -> Outcome:
+        """Predict again without the samples that the model failed on: they spoil the diagnosis."""
+        rows = predicted_rows(outcome.logits)
+        if rows.all():
+            return self._own(outcome)
+        own = self.method.group.own(rows)
+        good = {name: value[own] for name, value in batch.items()}
+        return self._infer_rows(good, rows, _overflown(own, rows))
+
+    def run_alone(self, batch: Inputs, kind: str) -> dict[str, Tensor]:
+        """Check a batch and predict from each of its modalities by itself: {name: (B, C)}."""
+        with self.method.group.together():
+            batch = _checked(batch, self.method, kind)
+            self._meet(batch, f"{kind} alone")
+            tokens = batch if kind == "tokens" else self._prepare(batch)
+            with torch.no_grad(), self._precision():
+                adapted = self._adapted_tokens(tokens)
+                return {name: self.method.fuse({name: own}).logits for name, own in adapted.items()}
+
+    @torch.no_grad()
+    def distances(self) -> dict[str, float]:
+        """Return how far the weights are from their source, ‖θ − θ₀‖, by the adapters' modality.
+
+        Weights that belong to no modality's adapter count as "shared".
+        """
+        squares: dict[str, list[Tensor]] = {}
+        for path, weight in self.memory.weights.items():
+            kind, _, rest = path.partition(".")
+            owner = rest.split(".")[0] if kind == "adapters" else "shared"
+            change = weight.float() - self.source.tensors[f"weight/{path}"].float()
+            squares.setdefault(owner, []).append(change.square().sum())
+        return {owner: float(torch.stack(own).sum().sqrt()) for owner, own in squares.items()}
+
+    def _step(self, batch: Tokens) -> Step:
+        """Let the method make its step; if it cannot learn from the batch, predict only."""
+        if learns_from(self.method, batch):
+            return self.method.step(batch)
+        return Step(self._predict(batch).logits)
+
+    @torch.no_grad()
+    def _predict(self, batch: Tokens) -> Prediction:
+        with self._precision():
+            if learns_from(self.method, batch):
+                return self.method.predict(batch)
+            logits = self.method.fuse(self._adapted_tokens(batch)).logits
+            return Prediction(self.method.group.gather(logits))
+
+    def _adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
+        if learns_from(self.method, batch):
+            return self.method.adapted_tokens(batch)
+        return Method.adapted_tokens(self.method, batch)
+
+    def _own(self, outcome: Outcome) -> Outcome:
+        """Return this rank's rows of an outcome for all ranks' samples."""
+        return replace(outcome, logits=self.method.group.own(outcome.logits))
+
+    def _outcome(
+        self,
+        step: Step,
+        logits: Tensor,
+        updated: bool = False,
+        rejected: str | None = None,
+        rollback: str | None = None,
+    ) -> Outcome:
+        loss = None if step.loss is None else float(step.loss.detach())
+        shown = self._rebalanced(logits).detach()
+        return Outcome(shown, step.diagnosis, updated, loss, rejected, rollback)
+
+    def _rebalanced(self, logits: Tensor) -> Tensor:
+        return logits if self._rebalancer is None else self._rebalancer(logits)
+
+    def _precision(self) -> torch.autocast:
+        kind = device_of(self.method.model).type
+        return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.options.autocast)
+
+
+def learns_from(method: Method, batch: Tokens) -> bool:
+    """Tell whether a method learns from a batch, given the modalities that it lacks.
+
+    The prediction and the diagnosis are made from the modalities that are present.
+
+    - A method that treats modalities alike, however many there are, runs as usual on those
+      present. Weights of an absent modality get no gradient, so the optimizer does not move them.
+    - A method that weighs modalities against each other learns nothing from such a batch: one for
+      exactly two of them, one that trains how the fusion attends from one to another, and one that
+      says so (`Method.learns_from_part = False`). The prediction is then made with the model's
+      current weights, without what the method put around them.
+    """
+    if len(batch) == len(method.model.modalities):
+        return True
+    weighs = method.exactly_two_modalities or HasFusionQkv in method.needs
+    return method.learns_from_part and not weighs
+
+
+def _checked(batch: Inputs, method: Method, kind: str) -> dict[str, Tensor]:
+    """Refuse what the method cannot take as "inputs" or "tokens"; return a batch that it can.
+
+    Modalities may be missing, but not all of them. If ranks share the stream, one may have no
+    samples.
+    """
+    if kind == "tokens" and method.tunes_encoder:
+        raise ContractError(f"{type(method).__name__} tunes the encoder: call it with raw inputs.")
+    check_batch(batch, method.model, kind, part=True, no_samples=method.group.size > 1)
+    check_placement(batch, method._model)
+    # A tensor created in inference mode cannot take part in training; its copy can.
+    return {name: v.clone() if v.is_inference() else v for name, v in batch.items()}
+
+
+def _clean_batches(source: Iterable[Inputs], method: Method) -> Iterator[Inputs]:
+    """Yield the batches given to `fit`; refuse what would spoil everything that follows."""
+    if isinstance(source, Mapping) or not isinstance(source, Iterable):
+        raise InputError(
+            f"fit() takes batches such as [{{name: tensor}}, …], not {type(source).__name__}: "
+            "put a single batch into a list."
+        )
+    for batch in source:
+        if not isinstance(batch, Mapping):
+            raise InputError(
+                f"a batch of fit() is a dict of tensors by modality, not {type(batch).__name__}: "
+                "leave the labels out."
+            )
+        check_batch(batch, method.model)
+        check_placement(batch, method._model)
+        finite = finite_rows(batch)
+        if not finite.all():
+            raise InputError(f"clean samples must be finite: {_spoilt(batch, finite)}.")
+        yield batch
+
+
+def finite_rows(batch: Inputs) -> Tensor:
+    """Tell for each sample whether all its values are finite: (B,) bool."""
+    rows = [torch.isfinite(value).flatten(1).all(dim=1) for value in batch.values()]
+    return torch.stack(rows).all(dim=0)
+
+
+def _spoilt(batch: Inputs, finite: Tensor, everywhere: Tensor | None = None) -> str:
+    """Say which samples of which modalities hold NaN or Inf; arguments as for `_overflown`."""
+    names = [name for name, value in batch.items() if not torch.isfinite(value).all()]
+    where = f"in {' and '.join(names)}, " if names else ""
+    return f"NaN or Inf {where}{_counted(finite, everywhere)}"
+
+
+def _overflown(predicted: Tensor, everywhere: Tensor | None = None) -> str:
+    """Say for which samples the model's prediction is not finite although its inputs are.
+
+    `predicted` (b,) are this rank's, `everywhere` (B,) all ranks', in rank order.
+    """
+    return f"the model's prediction is NaN or Inf, {_counted(predicted, everywhere)}"
+
+
+def _counted(good: Tensor, everywhere: Tensor | None = None) -> str:
+    if everywhere is not None and good.all():
+        return f"on another rank, {int((~everywhere).sum())} of all {len(everywhere)} samples"
+    rows = (~good).nonzero().flatten().tolist()
+    shown = ", ".join(map(str, rows[:8])) + (", …" if len(rows) > 8 else "")
+    return f"{len(rows)} of {len(good)} samples: {shown}"

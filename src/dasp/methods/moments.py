@@ -1,17 +1,17 @@
-"""Redundancy from sums over samples: what many ranks can add up without moving their rows.
+"""Redundancy from sums over samples, which many ranks can add up without exchanging their rows.
 
 The moments of rows x (B, D) are M = Σ (1, x)ᵀ(1, x), a (D + 1)×(D + 1) matrix that holds the
 count n = M₀₀, the sums s = M₀ᵢ and the products P = Mᵢⱼ. The moments of joined rows are the sum of
-the parts' moments. Both scores of `dasp.methods.redundancy` follow from them:
+the parts' moments. Both scores of `dasp.methods.dasp.redundancy` follow from them:
 
 - the un-centred cosine of columns i and j is Pᵢⱼ / √(Pᵢᵢ Pⱼⱼ);
-- the centred products are C = P − ssᵀ/n, a dimension's variance is Cᵢᵢ/n, and the correlation of
-  columns i and j is Cᵢⱼ / √(Cᵢᵢ Cⱼⱼ);
-- the spread over all modalities' rows together is √((Pᵢᵢ − sᵢ²/n)/(n − 1)) of the modalities'
-  moments added up.
+- the centred products are C = P − ssᵀ/n, the variance of a dimension is Cᵢᵢ/n, and the correlation
+  of columns i and j is Cᵢⱼ / √(Cᵢᵢ Cⱼⱼ);
+- the spread over all modalities' rows together is √((Pᵢᵢ − sᵢ²/n)/(n − 1)) of the sum of the
+  modalities' moments.
 
-The subtraction cancels digits, so all is done in float64: with values of size m around a spread
-of size d the error is about 10⁻¹⁶·(m/d)².
+The subtraction cancels digits, so everything is computed in float64: for values of size m with a
+spread of size d the error is about 10⁻¹⁶·(m/d)².
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from dasp.methods.redundancy import DimensionFilter, Score
+from dasp.methods.distributed import Group
 
 
 def moments(rows: Tensor) -> Tensor:
@@ -32,28 +32,26 @@ def moments(rows: Tensor) -> Tensor:
     return wide.T @ wide
 
 
-def packed(whole: Tensor) -> Tensor:
-    """Return the upper triangle of a symmetric matrix (K, K) → (K(K + 1)/2,)."""
-    first, second = torch.triu_indices(*whole.shape)
-    return whole[first, second]
+def moments_of_all(embeddings: Mapping[str, Tensor], group: Group) -> dict[str, Tensor]:
+    """Return the moments over all ranks' rows: {name: (b, D)} → {name: (D + 1, D + 1)}.
 
-
-def unpacked(triangle: Tensor) -> Tensor:
-    """Return the symmetric matrix of an upper triangle: (K(K + 1)/2,) → (K, K).
-
-    >>> unpacked(torch.tensor([1.0, 2.0, 3.0])).tolist()
-    [[1.0, 2.0], [2.0, 3.0]]
+    Only the upper triangles are sent: the matrices are symmetric.
     """
-    size = int((8 * len(triangle) + 1) ** 0.5 - 1) // 2
+    size = next(iter(embeddings.values())).shape[1] + 1
     first, second = torch.triu_indices(size, size)
-    whole = triangle.new_empty(size, size)
-    whole[first, second] = triangle
-    whole[second, first] = triangle
-    return whole
+    triangles = [moments(rows)[first, second] for rows in embeddings.values()]
+    group.add_up(triangles)
+    found = {}
+    for name, triangle in zip(embeddings, triangles, strict=True):
+        whole = triangle.new_empty(size, size)
+        whole[first, second] = triangle
+        whole[second, first] = triangle
+        found[name] = whole
+    return found
 
 
 def redundancy_of_moments(
-    parts: Mapping[str, Tensor], score: Score, dimension_filter: DimensionFilter
+    parts: Mapping[str, Tensor], score: str, dimension_filter: str
 ) -> dict[str, Tensor]:
     """Return what `redundancy` does: {name: moments (D + 1, D + 1)} → {name: ()}."""
     products = {name: own[1:, 1:] for name, own in parts.items()}
@@ -73,14 +71,14 @@ def _centred(whole: Tensor) -> Tensor:
 
 
 def _spread(whole: Tensor) -> Tensor:
-    """Whether a dimension's spread over all rows exceeds 5% of the largest: → (D,)."""
+    """Tell whether a dimension's spread over all rows exceeds 5% of the largest: → (D,)."""
     degrees = (whole[0, 0] - 1).clamp(min=1)
     spread = (_centred(whole).diagonal().clamp(min=0) / degrees).sqrt()
     return spread > 0.05 * spread.max()
 
 
 def _mean_squared_cosine(products: Tensor) -> Tensor:
-    """Mean over i≠j of the squared cosine of columns with these products: (K, K) → ()."""
+    """Return the mean over i≠j of the squared cosine, from products of columns: (K, K) → ()."""
     count = len(products)
     if count < 2:
         return products.new_zeros(())

@@ -1,4 +1,4 @@
-"""PTA: split the batch by how over-predicted a class is, and treat both halves differently."""
+"""PTA: split the batch by how over-predicted a class is, and treat the halves differently."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from dasp.methods.losses import entropy
 
 
 def prediction_bias(labels: Tensor) -> Tensor:
-    """z = tanh(1/U − frequency of the own predicted class), U distinct classes: (B,) → (B,)."""
+    """Return z = tanh(1/U − frequency of the own predicted class), U distinct classes: (B,)."""
     _, inverse, counts = labels.unique(  # type: ignore[no-untyped-call]
         return_inverse=True, return_counts=True
     )
@@ -22,14 +22,14 @@ def prediction_bias(labels: Tensor) -> Tensor:
 
 
 def average_ranks(values: Tensor) -> Tensor:
-    """Ascending ranks 1…n, ties sharing their average: (n,) → (n,)."""
+    """Return ascending ranks 1…n, ties sharing their average: (n,) → (n,)."""
     below = (values[None] < values[:, None]).sum(dim=1)
     equal = (values[None] == values[:, None]).sum(dim=1)
     return below + (equal + 1) / 2
 
 
 def mmd(first: Tensor, second: Tensor) -> Tensor:
-    """Biased squared maximum mean discrepancy of rows: (n, F), (m, F) → ().
+    """Return the biased squared maximum mean discrepancy of rows: (n, F), (m, F) → ().
 
     Kernel exp(−d²/σ²), σ² half the lower median of all pairwise squared distances, a constant.
     """
@@ -49,6 +49,9 @@ class Pta(Method):
     Test-Time Adaptation", NeurIPS 2025. Trains the fusion's query, key and value maps.
     """
 
+    version = 1
+    published = "2025-12"
+    sharded = "it compares attention maps of all samples, which stay on the rank that computed them"
     needs = (HasFusionQkv, HasAttentionMaps)
 
     def __init__(self, model: nn.Module, *, negative_weight: float = 0.5, seed: int = 0) -> None:
@@ -61,7 +64,7 @@ class Pta(Method):
         return self.model.fusion_qkv()  # type: ignore[attr-defined, no-any-return]
 
     def step(self, batch: Tokens) -> Step:
-        """Predict, split, and take the three terms; no update if a half is empty."""
+        """Predict and split; the loss has three terms. No update if a half is empty."""
         fused = self.fuse(batch, attention=True)
         assert fused.attention is not None
         logits = fused.logits

@@ -11,7 +11,7 @@ from dasp.methods.losses import read_balance
 
 
 def read_loss(logits: Tensor) -> Tensor:
-    """Mean of m(1 − log m + log γ) with m = max p and γ = e⁻¹, minus the balance term."""
+    """Return mean m(1 − log m + log γ), m = max p and γ = e⁻¹, minus the balance term."""
     top = logits.softmax(dim=1).amax(dim=1)
     confidence = -(top * top.log()).mean()  # 1 + log γ cancel
     return confidence - read_balance(logits)
@@ -19,11 +19,14 @@ def read_loss(logits: Tensor) -> Tensor:
 
 @METHODS.register("read")
 class Read(Method):
-    """Trains the query, key and value maps of the fusion.
+    """Train the query, key and value maps of the fusion.
 
     Paper: Yang et al., "Test-time Adaptation against Multi-modal Reliability Bias", ICLR 2024.
     """
 
+    version = 1
+    published = "2024-05"
+    sharded = True
     needs = (HasFusionQkv,)
 
     def trainable(self) -> Iterable[nn.Parameter]:
@@ -31,6 +34,6 @@ class Read(Method):
         return self.model.fusion_qkv()  # type: ignore[attr-defined, no-any-return]
 
     def step(self, batch: Tokens) -> Step:
-        """Predict, and take READ's loss."""
+        """Predict; the loss is `read_loss`."""
         logits = self.forward(batch).logits
         return Step(logits, read_loss(logits))

@@ -1,15 +1,15 @@
-"""Marginal rebalancing, the idea of FIRM: a shifted model favours some classes; take that back.
+"""Marginal rebalancing, the idea of FIRM: a shifted model favours some classes; undo that.
 
-No gradient and no weight takes part, so it goes with any method: `dasp.adapt(model, "dasp",
-rebalance=0.8)`. The predictions of the stream so far are remembered (a bounded number), and what
-is reported for a batch is its logits plus one bias a class, under which all of them together
-spread over the classes more evenly. Losses and gradients see the method's own logits.
+It uses no gradient and no weight, so it works with any method: `dasp.adapt(model, "dasp",
+rebalance=0.8)`. A bounded number of the stream's predictions is remembered, and a batch's reported
+logits are its own plus one bias per class, under which all of them together spread over the classes
+more evenly. Losses and gradients use the method's own logits.
 
-It takes for granted that over a few hundred samples every class is about as frequent as any
-other. Where that is wrong (few of the classes occur, one is ten times as frequent as another, the
-stream is sorted by class), true frequencies are taken for a fault of the model and accuracy falls,
-on clean data too. Nothing in unlabelled predictions tells the one from the other; leave it off
-there. docs/own_model.md has figures.
+It assumes that over a few hundred samples all classes are about equally frequent. Where that is
+wrong (few of the classes occur, one is ten times as frequent as another, the stream is sorted by
+class), true frequencies are mistaken for a fault of the model and accuracy falls, on clean data
+too. Unlabelled predictions cannot tell the two apart; turn it off there. docs/own_model.md has
+figures.
 """
 
 import math
@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import OptionError
-from dasp.methods.base import Method
-from dasp.methods.finite import predicted_rows
+from dasp.methods.base import Method, device_of, whole
+from dasp.methods.losses import predicted_rows
 
-MEMORY = 8  # remembered predictions, a class; chosen on validation data, as docs/own_model.md says
+MEMORY = 8  # remembered predictions per class; chosen on validation data, see docs/own_model.md
 ITERATIONS, TOLERANCE = 100, 1e-4
 
 
@@ -36,17 +36,17 @@ def rebalance(
         b = λ·log(target / m̃(b)),   m̃ = (n·m + C·target) / (n + C),   1/λ = (1 − s)/s + C/n
 
     found by damped Sinkhorn iterations, each at most λ/(1 + λ) times as far from it as the last.
-    It is the compromise between leaving each row as it is and an even marginal: s = 0 leaves all,
-    s = 1 asks for the target as firmly as n samples allow. The C imagined samples that tell
-    nothing keep a short stream from being spread over classes that it had no time to show.
+    It is a compromise between the rows as they are and an even marginal: s = 0 changes nothing,
+    s = 1 asks for the target as firmly as n samples allow. The C imagined uninformative samples
+    keep a short stream from being spread over classes that it had no time to show.
 
     Args:
-        logits: (B, C), finite or −inf (a class that is ruled out stays so).
+        logits: (B, C), finite or −inf (a class that is ruled out stays ruled out).
         memory: (M, C) logits or log-probabilities of earlier rows; M may be 0.
         strength: s, from 0 to 1.
-        target: (C,) frequencies of the classes, above 0, sum 1; None means all alike.
+        target: (C,) frequencies of the classes, above 0, sum 1; None means equal.
 
-    Cost: O((M + B)·C) an iteration, of which there are some twenty, at most 100.
+    Cost: O((M + B)·C) per iteration; about twenty iterations, at most 100.
 
     >>> logits = torch.tensor([[3.0, 0.0], [0.2, 0.0], [2.0, 0.0], [0.1, 0.0]])
     >>> logits.argmax(dim=1).tolist(), rebalance(logits, logits[:0], 0.8).argmax(dim=1).tolist()
@@ -73,9 +73,9 @@ def rebalance(
 
 
 class Rebalancer(nn.Module):
-    """The memory of a stream: log-probabilities of its last rows, as one buffer.
+    """The log-probabilities of a stream's last rows, as one buffer of the method.
 
-    Being a buffer of the method, it is covered by reset, save, load and the rejection of a batch.
+    Reset, save, load and the rejection of a batch therefore cover it.
     """
 
     rows: Tensor  # (rows so far, at most `capacity`, C), oldest first
@@ -87,7 +87,7 @@ class Rebalancer(nn.Module):
 
     @torch.no_grad()
     def forward(self, logits: Tensor) -> Tensor:
-        """Return the rebalanced logits (B, C); changes nothing. Rows with NaN stay as they are."""
+        """Return the rebalanced logits (B, C), changing nothing; rows with NaN stay as they are."""
         usable = predicted_rows(logits)
         result = logits.detach().clone()
         if usable.any():
@@ -96,7 +96,7 @@ class Rebalancer(nn.Module):
 
     @torch.no_grad()
     def remember(self, logits: Tensor) -> None:
-        """Take the rows of a batch (B, C) in, and let the oldest go."""
+        """Add the rows of a batch (B, C) and drop the oldest."""
         new = logits.detach()[predicted_rows(logits)].log_softmax(dim=1).to(self.rows)
         new = new[max(len(new) - self.capacity, 0) :]
         surplus = max(len(self.rows) + len(new) - self.capacity, 0)
@@ -104,16 +104,14 @@ class Rebalancer(nn.Module):
 
 
 def build_rebalancer(method: Method, strength: float, memory: int) -> Rebalancer | None:
-    """Give a method its rebalancer, or none at strength 0; `memory` is rows a class."""
+    """Add a rebalancer to a method, or None at strength 0; `memory` is in rows per class."""
     if isinstance(strength, bool) or not (isinstance(strength, int | float) and 0 <= strength <= 1):
-        raise OptionError(f"rebalance is a strength from 0 (off) to 1, not {strength!r}.")
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 0:
-        raise OptionError(f"rebalance_memory must be a whole number from 0, not {memory!r}.")
+        raise OptionError(f"rebalance must be a number from 0 (off) to 1, not {strength!r}.")
+    whole(0, rebalance_memory=memory)
     rebalancer = None
     if strength > 0:
         classes = method.model.num_classes
-        device = next(iter(method.model.parameters()), torch.empty(0)).device
-        empty = torch.empty(0, classes, device=device)
+        empty = torch.empty(0, classes, device=device_of(method.model))
         rebalancer = Rebalancer(strength, memory * classes, empty)
     method.register_module("rebalancer", rebalancer)
     return rebalancer

@@ -1,4 +1,4 @@
-"""SAR: entropy on reliable samples, minimised where it is flat; starts over before collapse."""
+"""SAR: sharpness-aware entropy minimisation on reliable samples; restarts before collapse."""
 
 import math
 from collections.abc import Iterable
@@ -24,11 +24,14 @@ class Sar(Method):
     """L = mean H over samples with H < margin·ln C, descended from the sharpest nearby point.
 
     Paper: Niu et al., "Towards Stable Test-Time Adaptation in Dynamic Wild World", ICLR 2023.
-    The gradient is taken at weights moved by ρ along the first gradient, on those of the samples
-    that are still sure there. The running mean of that loss falling below `reset_below` is taken
-    as the sign of collapse: the loop then returns to the source state.
+    The gradient is taken at weights moved by ρ along the first gradient, on those samples that are
+    still confident there. If the running mean of that loss falls below `reset_below`, a sign of
+    collapse, the loop returns to the source state.
     """
 
+    version = 1
+    published = "2023-05"
+    sharded = "it ascends along the gradient before the ranks' gradients are added up"
     tunes_encoder = True
     loss_average: Tensor
 
@@ -52,11 +55,11 @@ class Sar(Method):
         return self.layer_norms()
 
     def optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-        """Descend by SGD with momentum, as the paper does."""
+        """Return SGD with momentum, as in the paper."""
         return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
 
     def step(self, batch: Inputs) -> Step:
-        """Predict, climb, and return the gradient of the second forward."""
+        """Predict, ascend, and return the gradient of the second forward pass."""
         parameters = self.layer_norms()
         threshold = self.margin * math.log(self.model.num_classes)
         logits = self.forward(batch).logits

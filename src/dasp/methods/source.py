@@ -1,4 +1,4 @@
-"""Source: the model as trained, never updated. The line every other method is measured from."""
+"""Source: the model as trained, never updated; the baseline of every comparison."""
 
 from collections.abc import Iterable
 
@@ -15,6 +15,10 @@ class Source(Method):
     Paper: the baseline row of every test-time adaptation paper, such as Wang et al.,
     "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021.
     """
+
+    version = 1
+    published = "2021-05"
+    sharded = True
 
     def trainable(self) -> Iterable[nn.Parameter]:
         """Train nothing."""

@@ -1,14 +1,35 @@
-"""What changes while adapting, captured and restored as one thing."""
+"""The state of an adaptation: captured and restored in memory, saved to and loaded from files.
+
+A saved state is one plain dict, or the safetensors file that holds it:
+
+    {"format", "method", "hyper": {option: text}, "model": hash of the source weights,
+     "batch_index": batches since the last reset, "counters": of the run so far,
+     "tensors": {"weight/…", "buffer/…", "optimizer/<weight>/<key>"} on the CPU}
+
+Of the model it holds only the weights that the method trains, so it is small.
+"""
 
 import hashlib
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dasp.core.errors import ContractError
+from dasp.core.errors import ContractError, OptionError, StateError
+from dasp.core.files import atomic_path, remove_parts
 from dasp.core.types import Step, Trainable
-from dasp.methods.base import Method
+from dasp.methods.base import Method, hyperparameters, name_of, whole
+from dasp.service.events import Recorder
+
+FORMAT = "dasp-state-1"
+OTHER = {"method": "another method", "hyper": "other options", "model": "another model"}
+State = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -20,7 +41,7 @@ class Snapshot:
 
 
 class Memory:
-    """The trainable weights, the optimiser, the method's buffers and the place in the stream."""
+    """The trainable weights, the optimizer, the method's buffers and the number of batches."""
 
     def __init__(self, method: Method, lr: float) -> None:
         self.method = method
@@ -28,8 +49,8 @@ class Memory:
         trainable = list(method.trainable())
         if any(id(parameter) not in names for parameter in trainable):
             raise ContractError(
-                f"{type(method).__name__}.trainable() returned a parameter that is neither the "
-                "model's nor the method's: keep new ones as attributes or in self.adapters."
+                f"{type(method).__name__}.trainable() returned a parameter that belongs neither "
+                "to the model nor to the method: keep new ones as attributes or in self.adapters."
             )
         self.weights = {names[id(parameter)]: parameter for parameter in trainable}
         parameters = list(self.weights.values())
@@ -42,7 +63,7 @@ class Memory:
         return {n: b for n, b in self.method.named_buffers() if not n.startswith("_model.")}
 
     def descend(self, step: Step) -> str | None:
-        """Update once; return why not, if something is not finite (the caller then restores)."""
+        """Update once; if something is not finite, return what (the caller then restores)."""
         assert step.loss is not None
         assert self.optimizer is not None
         if not torch.isfinite(step.loss):
@@ -65,7 +86,7 @@ class Memory:
         return None
 
     def _descend_at(self, rate: float) -> None:
-        """Let the optimiser step with its learning rates scaled for this once."""
+        """Let the optimizer step once with its learning rates multiplied by `rate`."""
         assert self.optimizer is not None
         groups = self.optimizer.param_groups
         usual = [group["lr"] for group in groups]
@@ -78,13 +99,13 @@ class Memory:
                 group["lr"] = lr
 
     def forget_moments(self) -> None:
-        """Let the optimiser start over: its averages belong to weights that were taken back."""
+        """Clear the optimizer's state, which belongs to weights that were rolled back."""
         if self.optimizer:
             self.optimizer.state.clear()
 
     @torch.no_grad()
     def capture(self) -> Snapshot:
-        """Copy everything."""
+        """Copy the whole state."""
         tensors = {f"weight/{n}": p.detach().clone() for n, p in self.weights.items()}
         tensors |= {f"buffer/{n}": b.clone() for n, b in self.buffers().items()}
         if self.optimizer:
@@ -118,18 +139,18 @@ class Memory:
             self.batch_index = snapshot.batch_index
 
     def checksum(self) -> int:
-        """Return a number that tells weights of ranks apart, the same in whatever order summed."""
+        """Return a number that differs where ranks' weights differ, independent of the order."""
         halves = (p.detach().reshape(-1).view(torch.int16) for p in self.weights.values())
         return int(sum(half.sum() for half in halves))
 
     def report(self) -> Trainable:
-        """Say what is trained."""
+        """Return what is trained, and how much."""
         shapes = {name: tuple(parameter.shape) for name, parameter in self.weights.items()}
         count = sum(parameter.numel() for parameter in self.weights.values())
         return Trainable(shapes, count, sum(p.numel() for p in self.method.parameters()))
 
     def fingerprint(self, source: Snapshot) -> str:
-        """Hash the model's source weights: names, shapes and bytes. They stay: once is enough."""
+        """Return a hash of the model's source weights: names, shapes and bytes; computed once."""
         if self._hashed is None or self._hashed[0] is not source:
             self._hashed = source, self._hash(source)
         return self._hashed[1]
@@ -148,3 +169,125 @@ class Memory:
 
 def _public(name: str) -> str:
     return "model." + name.removeprefix("_model.") if name.startswith("_model.") else name
+
+
+def pack_state(memory: Memory, source: Snapshot, counters: dict[str, Any]) -> State:
+    """Return a copy of the current state together with what it belongs to."""
+    now = memory.capture()
+    return {
+        "format": FORMAT,
+        **_belonging(memory, source),
+        "batch_index": now.batch_index,
+        "counters": counters,
+        "tensors": {name: value.cpu().contiguous() for name, value in now.tensors.items()},
+    }
+
+
+def unpack_state(state: State, memory: Memory, source: Snapshot, where: str) -> Snapshot:
+    """Return a saved state as a snapshot; refuse one that belongs to another method or model.
+
+    `where` names the state in error messages.
+    """
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        found = state.get("format") if isinstance(state, dict) else type(state).__name__
+        raise StateError(f"{where} is not a saved state (format {found!r}).")
+    for key, value in _belonging(memory, source).items():
+        if state.get(key) != value:
+            difference = _difference(state.get(key, ""), value)
+            raise StateError(
+                f"{where} was saved with {OTHER[key]}: {difference}. Load it into an adaptation "
+                "with the same method, hyper-parameters and source weights."
+            )
+    if not isinstance(state.get("batch_index"), int) or not isinstance(state.get("tensors"), dict):
+        raise StateError(f"{where} lacks its batch_index or its tensors: use another copy.")
+    _check_tensors(where, state["tensors"], memory)
+    return Snapshot(state["tensors"], state["batch_index"])
+
+
+def write_state(path: str | Path, state: State) -> None:
+    """Write a state to one file, which is complete and on the disk when this returns."""
+    texts = {key: value for key, value in state.items() if key != "tensors"}
+    metadata = {k: v if isinstance(v, str) else json.dumps(v) for k, v in texts.items()}
+    with atomic_path(path, durable=True) as part:
+        try:
+            save_file(state["tensors"], part, metadata=metadata)
+        except SafetensorError as error:
+            raise OSError(f"{path} could not be written: {error}") from error
+
+
+def read_state(path: str | Path) -> State:
+    """Read a state from a file; `unpack_state` checks whether it belongs here."""
+    path = Path(path)
+    if not path.is_file():
+        raise StateError(f"no saved state at {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            state: State = dict(file.metadata() or {})
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        for key in ("hyper", "batch_index", "counters"):
+            if key in state:
+                state[key] = json.loads(state[key])
+    except (SafetensorError, OSError, ValueError) as error:
+        raise StateError(f"{path} is damaged or not a saved state: {error}.") from error
+    return state | {"tensors": tensors}
+
+
+def describe(method: Method) -> State:
+    """Return the name of a method and its hyper-parameters as texts."""
+    hyper = {name: repr(getattr(method, name, None)) for name in hyperparameters(type(method))}
+    return {"method": name_of(type(method)), "hyper": hyper}
+
+
+def _belonging(memory: Memory, source: Snapshot) -> State:
+    return {**describe(memory.method), "model": memory.fingerprint(source)}
+
+
+def _difference(saved: Any, here: Any) -> str:
+    """Say how two settings differ: by option if they are dicts, shortened if they are long."""
+    if isinstance(saved, dict) and isinstance(here, dict):
+        names = sorted(n for n in saved.keys() | here.keys() if saved.get(n) != here.get(n))
+        return ", ".join(f"{name} {saved.get(name)}, here {here.get(name)}" for name in names)
+    return f"{str(saved)[:12]}, here {str(here)[:12]}"
+
+
+def _check_tensors(where: str, tensors: dict[str, Tensor], memory: Memory) -> None:
+    shapes = {f"weight/{name}": value.shape for name, value in memory.weights.items()}
+    needed = [*shapes, *(f"buffer/{name}" for name in memory.buffers())]
+    wrong = [name for name in needed if name not in tensors]
+    for name, value in tensors.items():
+        fits = isinstance(value, Tensor) and value.shape == shapes.get(name, value.shape)
+        weight = name.removeprefix("optimizer/").rsplit("/", 1)[0]
+        if not fits or (name.startswith("optimizer/") and weight not in memory.weights):
+            wrong.append(name)
+    if wrong:
+        raise StateError(f"{where} does not fit: {', '.join(wrong)}.")
+
+
+class Checkpoint:
+    """A file to which the state is written every few batches, to resume a killed run from."""
+
+    def __init__(self, path: str | Path, every: int, writes: bool = True) -> None:
+        """Write after every `every` batches, or, on all ranks but one, only read the file."""
+        whole(checkpoint_every=every)
+        self.path, self.every, self.writes = Path(path), every, writes
+        if self.path.is_dir():
+            raise OptionError(f"checkpoint={str(path)!r} is a directory: give the path of a file.")
+        if writes:
+            remove_parts(self.path)
+        self._written_at = 0
+
+    def start_from(self, batches: int) -> int:
+        """Set the number of batches already processed, and return it."""
+        self._written_at = batches
+        return batches
+
+    def after_batch(self, recorder: Recorder, state: Callable[[], State]) -> None:
+        """Write the state if it is due. If writing fails the old file stays and the run goes on."""
+        batches = recorder.counters.totals["batches"]
+        if not self.writes or batches - self._written_at < self.every:
+            return
+        self._written_at = batches
+        recorder.to_disk()  # the log first, so that it has every batch that the state includes
+        what = f"the checkpoint {self.path}"
+        if recorder.guarded(lambda: write_state(self.path, state()), what):
+            recorder.event("save", count="saves", path=self.path)

@@ -1,4 +1,4 @@
-"""SuMi: learn from samples that lie well in the batch, and let the modalities agree at first."""
+"""SuMi: learn from samples well within the batch; at first, let the modalities agree."""
 
 import math
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ def within_range(features: Tensor, time: float, share: float = 0.6, reach: float
 
     Q1 and Q3 are the quarter points of each feature's range over the batch, from its least to its
     greatest value. A sample is well within if at least share + (1 − share)·time of its features
-    lie in [Q1 − reach·time·IQR, Q3 + reach·time·IQR]. `time` goes from 0 to 1: both ask for more
-    features and allow them more room as the stream goes on.
+    lie in [Q1 − reach·time·IQR, Q3 + reach·time·IQR]. `time` goes from 0 to 1: as the stream goes
+    on, more features must lie in a wider range.
     """
     low, high = features.amin(dim=0), features.amax(dim=0)
     quarter = (high - low) / 4
@@ -30,7 +30,7 @@ def within_range(features: Tensor, time: float, share: float = 0.6, reach: float
 
 
 def mutual_information(first: Tensor, second: Tensor, joint: Tensor) -> Tensor:
-    """KL((p₂ + p)/2 ‖ p₁) + KL((p₁ + p)/2 ‖ p₂) of logits (B, C) → (B,), gradient through all."""
+    """Return KL((p₂ + p)/2 ‖ p₁) + KL((p₁ + p)/2 ‖ p₂) of logits (B, C) → (B,)."""
     one, two, both = (logits.log_softmax(dim=1) for logits in (first, second, joint))
     return _kl(_mixed(two, both), one) + _kl(_mixed(one, both), two)
 
@@ -44,7 +44,7 @@ def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def pad_to(tokens: Tensor, count: int, front: bool) -> Tensor:
-    """Fill up with zero tokens, in front or behind: (B, N, D) → (B, count, D)."""
+    """Pad with zero tokens, in front or behind: (B, N, D) → (B, count, D)."""
     missing = count - tokens.shape[1]
     return F.pad(tokens, (0, 0, missing, 0) if front else (0, 0, 0, missing))
 
@@ -57,9 +57,9 @@ class Sumi(Method):
     Multimodal Noises", ICLR 2025. Settings as in the authors' code.
 
     ℓ = H + mutual_weight·(mutual information) in the first half of the stream, afterwards the
-    mean H; w = exp(joint_limit − H), held constant. A sample is kept if its pooled tokens lie
-    well within the batch's (`within_range`), the modalities alone are unsure enough (mean H at
-    least alone_floor) and the joint prediction sure enough (H at most joint_limit).
+    mean H; w = exp(joint_limit − H), a constant. A sample is kept if its pooled tokens lie
+    well within the batch's (`within_range`), the single modalities are uncertain enough (mean H at
+    least alone_floor) and the joint prediction is certain enough (H at most joint_limit).
 
     `stream_length` is the number of batches until the next reset (times `steps`, if that is not
     1), which decides how far the stream has gone: t/T. Beyond it t/T stays at 1.
@@ -68,6 +68,9 @@ class Sumi(Method):
     joint pass alone afterwards; the prediction that counts is one more forward, after the update.
     """
 
+    version = 1
+    published = "2025-04"
+    sharded = "it selects samples by the range of all samples' tokens, which stay on their rank"
     tunes_encoder = True
     needs = (HasOwnNorms,)
     exactly_two_modalities = True
@@ -108,7 +111,7 @@ class Sumi(Method):
         early = time < 0.5
         tokens = self.encode(batch)
         joint = self.fuse(tokens).logits
-        with torch.set_grad_enabled(early):  # later, each modality alone only helps to choose
+        with torch.set_grad_enabled(early):  # later, single modalities only help to select
             first, second = self._alone(tokens)
         keep = self._keep(tokens, first, second, joint, time)
         self.seen += 1
@@ -124,16 +127,16 @@ class Sumi(Method):
         return Step(joint, (weight * value).mean() - read_balance(kept))
 
     def _time(self) -> float:
-        """Return t/T, how far the stream has gone."""
+        """Return t/T, the share of the stream that has passed."""
         if self.stream_length is None:
             raise OptionError(
-                "Sumi must know how many batches come before the next reset: "
+                "Sumi needs the number of batches until the next reset: "
                 'dasp.adapt(model, "sumi", stream_length=100).'
             )
         return min(int(self.seen) / self.stream_length, 1.0)
 
     def _alone(self, tokens: Tokens) -> list[Tensor]:
-        """Predict from each modality alone, filled up with zeros to one common length."""
+        """Predict from each modality alone, padded with zeros to a common length."""
         count = max(own.shape[1] for own in tokens.values()) + 1
         views = [
             {name: pad_to(tokens[name], count, front=place > 0)}

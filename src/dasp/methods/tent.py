@@ -1,4 +1,4 @@
-"""Tent: minimise the entropy of the predictions by the affine parameters of the norms."""
+"""Tent: minimise the entropy of the predictions with the affine parameters of the norms."""
 
 from collections.abc import Iterable
 
@@ -16,6 +16,9 @@ class Tent(Method):
     Paper: Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021.
     """
 
+    version = 1
+    published = "2021-05"
+    sharded = True
     tunes_encoder = True
 
     def trainable(self) -> Iterable[nn.Parameter]:
@@ -23,6 +26,6 @@ class Tent(Method):
         return self.layer_norms()
 
     def step(self, batch: Inputs) -> Step:
-        """Predict, and take the mean entropy as loss."""
+        """Predict; the loss is the mean entropy."""
         logits = self.forward(batch).logits
         return Step(logits, entropy(logits).mean())

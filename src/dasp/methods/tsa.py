@@ -1,4 +1,4 @@
-"""TSA: a router chooses which of two modalities to adapt; the other passes as it is."""
+"""TSA: a router chooses which of two modalities to adapt; the other passes unchanged."""
 
 from collections.abc import Iterable
 
@@ -12,9 +12,9 @@ from dasp.methods.losses import read_balance
 
 
 def tsa_loss(logits: Tensor, weight: float, threshold: float) -> Tensor:
-    """weight·mean CE with the own label · share of samples with max p ≥ threshold − balance.
+    """Return weight·mean CE with own labels · share of samples with max p ≥ threshold − balance.
 
-    The mean is taken before the mask, as the released port does.
+    The mean is taken before the mask, as in the released port.
     """
     top = logits.softmax(dim=1).amax(dim=1)
     labels = F.cross_entropy(logits, logits.argmax(dim=1))
@@ -35,13 +35,16 @@ class RowAdapter(nn.Module):
 
 @METHODS.register("tsa")
 class Tsa(Method):
-    """Trains one D×D map a modality and a router of two weights.
+    """Train one D×D map per modality and a router of two weights.
 
     Paper: Chen et al., "Test-Time Selective Adaptation for Uni-Modal Distribution Shift in
     Multi-Modal Data", ICML 2025. The prediction is logits(a, v̂) + logits(â, v).
     Published settings: confidence_weight/threshold .5/.9 (Kinetics50), 1.0/.8 (VGGSound).
     """
 
+    version = 1
+    published = "2025-07"
+    sharded = "it draws numbers for its samples in order, which starts anew on each rank"
     exactly_two_modalities = True
 
     def __init__(
@@ -68,7 +71,7 @@ class Tsa(Method):
         return (*self.adapters.parameters(), self.router)
 
     def step(self, batch: Tokens) -> Step:
-        """Predict without gradient, and take the loss on the routed path."""
+        """Predict without gradient; the loss is that of the routed path."""
         prediction = self.predict(batch)
         (first, a), (second, v) = self._pair(batch)
         share = self._route(a)
@@ -95,7 +98,7 @@ class Tsa(Method):
         return [(name, batch[name]) for name in self.model.modalities]
 
     def _route(self, like: Tensor) -> Tensor:
-        """Draw how much of each sample stays on the first modality's plain path: (B, 1, 1)."""
+        """Draw how much of each sample leaves the first modality unchanged: (B, 1, 1)."""
         noise = -torch.empty(like.shape[0], 2).exponential_(generator=self.generator).log()
         scores = self.router + noise.to(self.router)
         return (scores / self.temperature).softmax(dim=1)[:, 0, None, None]

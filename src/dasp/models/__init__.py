@@ -1,15 +1,21 @@
-"""Models that fulfil the contract: CAV-MAE of any size, with or without a third sensor, and a toy.
+"""Models that fulfil the contract: CAV-MAE of any size, with or without depth, and a toy model.
 
 A model of your own needs no base class: three attributes and two methods, see `dasp.core.contract`.
-`faster` runs the frozen encoders of any of them in fewer bits, or compiled.
+`faster` runs the frozen encoders of any model in lower precision, or compiled.
 """
 
-from dasp.models.build import MODELS, load_model, load_trained
-from dasp.models.cav_mae import CavMae
-from dasp.models.cav_mae_depth import CavMaeDepth
-from dasp.models.faster import faster
+from dasp.models.cav_mae import CavMae, CavMaeDepth
+from dasp.models.encoders import faster
 from dasp.models.toy import Toy
-from dasp.models.weights import load_weights, save_weights
+from dasp.models.weights import (
+    MODELS,
+    load_model,
+    load_trained,
+    load_weights,
+    pretrained_names,
+    pretrained_path,
+    save_weights,
+)
 
 __all__ = [
     "MODELS",
@@ -20,5 +26,7 @@ __all__ = [
     "load_model",
     "load_trained",
     "load_weights",
+    "pretrained_names",
+    "pretrained_path",
     "save_weights",
 ]

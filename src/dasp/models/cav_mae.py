@@ -1,7 +1,8 @@
-"""CAV-MAE, fine-tuned for classification: a ViT for sound, a ViT for a frame, one shared block.
+"""CAV-MAE, fine-tuned for classification: one ViT per modality and one shared block.
 
 Gong et al., "Contrastive Audio-Visual Masked Autoencoder", ICLR 2023. Sizes default to the
-published ViT-B; any other size works. Shapes are noted where they change.
+published ViT-B; any other size works. Shapes are noted where they change. `CavMaeDepth` adds a
+third sensor.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,11 @@ from dasp.core.types import Attention, Fused, Inputs, Layered, Tokens
 from dasp.models.layers import Block, Prepared, run_prompted, sincos_positions
 
 MODALITIES = ("audio", "video")
+DEPTH_CHANNELS = 3  # inverse distance and two slopes, see `dasp.data.shapes.depth_input`
 
 
 class OwnNormBlock(Block):
-    """A block that also carries one pair of norms for each modality alone, as published."""
+    """A block with an additional pair of norms per modality, as published."""
 
     def __init__(self, dim: int, num_heads: int, mlp_ratio: float) -> None:
         super().__init__(dim, num_heads, mlp_ratio)
@@ -26,7 +28,7 @@ class OwnNormBlock(Block):
         self.own_norm2 = nn.ModuleDict({name: nn.LayerNorm(dim) for name in MODALITIES})
 
     def alone(self, x: Tensor, name: str) -> Tensor:
-        """(B, N, D) → (B, N, D), by the norms of one modality."""
+        """(B, N, D) → (B, N, D), with the norms of one modality."""
         x = x + self.attn(self.own_norm1[name](x))
         out: Tensor = x + self.mlp(self.own_norm2[name](x))
         return out
@@ -99,21 +101,21 @@ class CavMae(nn.Module):
         return {name: self._encode_one(name, value) for name, value in inputs.items()}
 
     def fuse(self, tokens: Tokens) -> Fused:
-        """Fuse any non-empty subset, audio tokens first, by the shared blocks and shared norms."""
+        """Fuse any non-empty subset, audio tokens first, with the shared blocks and norms."""
         x, _ = self._join(tokens)
         return self._fuse_joined(x, self.shared_blocks[0].start(x))  # type: ignore[operator]
 
     def prepare_fusion(self, tokens: Tokens) -> Prepared:
-        """Join the tokens, and give each its query, key and value."""
+        """Concatenate the tokens and compute their queries, keys and values."""
         x, spans = self._join(tokens)
         return Prepared(x, self.shared_blocks[0].start(x), spans)  # type: ignore[operator]
 
     def fuse_prepared(self, prepared: Prepared, modalities: Sequence[str]) -> Fused:
-        """Fuse these of the modalities that were prepared, as `fuse` does."""
+        """Fuse some of the prepared modalities, as `fuse` does."""
         return self._fuse_joined(*prepared.of(modalities))
 
     def fuse_with_attention(self, tokens: Tokens) -> Fused:
-        """Fuse, and keep the last shared block's attention weights, differentiable."""
+        """Fuse, and return the attention weights of the last shared block, differentiable."""
         x, spans = self._join(tokens)
         for block in self.shared_blocks[:-1]:
             x = block(x)
@@ -121,7 +123,7 @@ class CavMae(nn.Module):
         return self._classify(x, Attention(weights, spans))
 
     def fuse_own_norm(self, tokens: Tokens) -> Fused:
-        """Fuse one modality by its own norms, as CAV-MAE's pre-training did."""
+        """Fuse one modality with its own norms, as in CAV-MAE's pre-training."""
         ((name, x),) = tokens.items()
         for block in self.shared_blocks:
             x = block.alone(x, name)  # type: ignore[operator]
@@ -133,13 +135,13 @@ class CavMae(nn.Module):
         return {name: len(self.blocks[name]) for name in self.modalities}  # type: ignore[arg-type]
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Cut any subset of the modalities into tokens (B, N, D) with their positions."""
+        """Turn any subset of the modalities into patch tokens (B, N, D) with positions."""
         return {name: self._embed_one(name, value) for name, value in inputs.items()}
 
     def encode_prompted(
         self, embedded: Tokens, prompts: Mapping[str, Tensor]
     ) -> dict[str, Layered]:
-        """Encode embedded tokens with prompts (L, P, D) before each block, dropped after it."""
+        """Encode embedded tokens with prompts (L, P, D) before each block, removed after it."""
         norm = self.shared_blocks[0].norm1
         return {
             name: run_prompted(self.blocks[name], norm, x, prompts.get(name))  # type: ignore[arg-type]
@@ -164,7 +166,7 @@ class CavMae(nn.Module):
         expected = self.input_shapes[name]
         if tuple(value.shape[1:]) != expected:
             raise InputError(
-                f"'{name}' has shape {tuple(value.shape)}, this model takes (B, "
+                f"'{name}' has shape {tuple(value.shape)}, expected (B, "
                 f"{', '.join(map(str, expected))})."
             )
         if name == "audio":
@@ -185,7 +187,7 @@ class CavMae(nn.Module):
         return torch.cat([tokens[name] for name in present], dim=1), spans
 
     def _fuse_joined(self, x: Tensor, qkv: Tensor) -> Fused:
-        """Run the shared blocks on (B, N, D), the first of which has done (B, N, 3D) already."""
+        """Run the shared blocks on (B, N, D), given the (B, N, 3D) of the first one."""
         first, *others = self.shared_blocks
         x = first.finish(x, qkv)  # type: ignore[operator]
         for block in others:
@@ -195,6 +197,46 @@ class CavMae(nn.Module):
     def _classify(self, x: Tensor, attention: Attention | None = None) -> Fused:
         embedding = self.norm(x).mean(dim=1)  # (B, N, D) → (B, D)
         return Fused(embedding, self.head(embedding), attention)
+
+
+class CavMaeDepth(CavMae):
+    """`CavMae` with a third sensor: depth (B, 3, range_size, range_size), with its own ViT.
+
+    Prompts, own norms and attention maps work for depth too. Further sizes are those of `CavMae`;
+    `range_blocks` is the number of blocks of the third encoder.
+
+    >>> model = CavMaeDepth(embed_dim=32, num_heads=2, depth=1, audio_length=32, image_size=32,
+    ...                     num_classes=10)
+    >>> tokens = model.encode({"depth": torch.zeros(4, 3, 32, 32)})
+    >>> tuple(tokens["depth"].shape), tuple(model.fuse(tokens).logits.shape)
+    ((4, 16, 32), (4, 10))
+    """
+
+    modalities = (*MODALITIES, "depth")
+
+    def __init__(
+        self, *, range_size: int = 32, range_patch: int = 8, range_blocks: int = 2, **sizes: Any
+    ) -> None:
+        super().__init__(**sizes)
+        own = {"range_size": range_size, "range_patch": range_patch, "range_blocks": range_blocks}
+        if range_size % range_patch:
+            raise OptionError(f"range_size={range_size} is not a multiple of {range_patch=}.")
+        width, heads = self.embed_dim, self.config["num_heads"]
+        ratio, side = self.config["mlp_ratio"], range_size // range_patch
+        self.config |= own
+        self.input_shapes["depth"] = (DEPTH_CHANNELS, range_size, range_size)
+        self.patch_embed["depth"] = nn.Conv2d(
+            DEPTH_CHANNELS, width, range_patch, stride=range_patch
+        )
+        self.positions["depth"] = nn.Parameter(sincos_positions(side, side, width))
+        self.modality_vectors["depth"] = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.blocks["depth"] = nn.ModuleList(
+            Block(width, heads, ratio) for _ in range(range_blocks)
+        )
+        for block in self.shared_blocks:
+            block.own_norm1.update({"depth": nn.LayerNorm(width)})  # type: ignore[operator, union-attr]
+            block.own_norm2.update({"depth": nn.LayerNorm(width)})  # type: ignore[operator, union-attr]
+        self.own_norm["depth"] = nn.LayerNorm(width)
 
 
 def _stack(depth: int, size: tuple[int, int, float]) -> nn.ModuleList:

@@ -1,4 +1,4 @@
-"""Transformer parts shared by the models here: attention, block, 2-D sin-cos positions."""
+"""Transformer layers shared by the models: attention, block, 2-D sin-cos positions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dasp.core.types import Layered
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Multi-head self-attention with one fused query-key-value map."""
 
     def __init__(self, dim: int, num_heads: int) -> None:
@@ -20,11 +20,11 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, D) → (B, N, D), by the fused kernel."""
+        """(B, N, D) → (B, N, D), with the fused kernel."""
         return self.attend(self.qkv(x))
 
     def attend(self, qkv: Tensor) -> Tensor:
-        """Attend by queries, keys and values (B, N, 3D) → (B, N, D)."""
+        """Attend with queries, keys and values (B, N, 3D) → (B, N, D)."""
         return self._join(F.scaled_dot_product_attention(*self._split(qkv)))
 
     def with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ class Block(nn.Module):
     def __init__(self, dim: int, num_heads: int, mlp_ratio: float) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
-        self.attn = Attention(dim, num_heads)
+        self.attn = SelfAttention(dim, num_heads)
         self.norm2 = nn.LayerNorm(dim)
         self.mlp = Mlp(dim, int(dim * mlp_ratio))
 
@@ -73,7 +73,7 @@ class Block(nn.Module):
         return self.finish(x, self.start(x))
 
     def start(self, x: Tensor) -> Tensor:
-        """Give queries, keys and values (B, N, 3D), which each token (B, N, D) has by itself."""
+        """Return queries, keys and values (B, N, 3D); each depends only on its own token."""
         qkv: Tensor = self.attn.qkv(self.norm1(x))
         return qkv
 
@@ -94,7 +94,7 @@ class Block(nn.Module):
 class Prepared:
     """Tokens x (B, N, D) of all modalities with queries, keys and values qkv (B, N, 3D).
 
-    They are kept once: what a pass takes of one modality (`spans`), or of all, is a view.
+    They are stored once: the part of one modality (`spans`), or of all, is a view.
     """
 
     x: Tensor
@@ -102,7 +102,7 @@ class Prepared:
     spans: Mapping[str, slice]
 
     def of(self, modalities: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Give x (B, n, D) and qkv (B, n, 3D) of these modalities, in the order of all."""
+        """Return x (B, n, D) and qkv (B, n, 3D) of some modalities, in the model's order."""
         spans = [span for name, span in self.spans.items() if name in modalities]
         if len(spans) == len(self.spans):
             return self.x, self.qkv
@@ -115,10 +115,10 @@ class Prepared:
 def run_prompted(
     blocks: Sequence[Block], last_norm: nn.Module, x: Tensor, prompts: Tensor | None
 ) -> Layered:
-    """Run L blocks on (B, N, D), with prompts (L, P, D) in front of each block's input alone.
+    """Run L blocks on (B, N, D), with prompts (L, P, D) prepended to each block's input.
 
-    The features after a block are the token means of what the next block's first norm makes of
-    its output; after the last block that is `last_norm`.
+    The features after a block are the token means of its output, normalised by the next block's
+    first norm, or by `last_norm` after the last block.
     """
     norms = [*(block.norm1 for block in blocks[1:]), last_norm]
     features = []
@@ -133,7 +133,7 @@ def run_prompted(
 
 
 def sincos_positions(rows: int, columns: int, dim: int) -> Tensor:
-    """Fixed 2-D positions (1, rows·columns, dim): half the width tells the column, half the row."""
+    """Return fixed 2-D positions (1, rows·columns, dim): half encodes the column, half the row."""
     if dim % 4:
         raise ValueError(f"sin-cos positions need a width divisible by 4, not {dim}.")
     rates = 10000.0 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))

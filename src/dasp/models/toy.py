@@ -1,4 +1,4 @@
-"""A small model with any number of modalities: for tests, examples and the first run."""
+"""A small model with any number of modalities, for tests and examples."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ from dasp.models.layers import Block, run_prompted
 
 
 class Toy(nn.Module):
-    """Each modality is (B, steps, features); a linear encoder each, one shared attention block.
+    """One linear encoder per modality (B, steps, features), and one shared attention block.
 
-    `depth` adds that many transformer blocks to each encoder; prompts need at least one.
+    `depth` adds transformer blocks to each encoder; prompts need at least one.
 
     >>> model = Toy(modalities=("audio", "video", "depth"), num_classes=5)
     >>> inputs = {name: torch.zeros(2, 4, 12) for name in model.modalities}
@@ -69,7 +69,7 @@ class Toy(nn.Module):
         return {name: len(self.blocks[name]) for name in self.modalities}  # type: ignore[arg-type]
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Give the tokens that enter the first block: (B, steps, features) → (B, steps, D)."""
+        """Return the tokens that enter the first block: (B, steps, features) → (B, steps, D)."""
         for name, value in inputs.items():
             if value.ndim != 3 or value.shape[2] != self.features:
                 raise InputError(
@@ -81,14 +81,14 @@ class Toy(nn.Module):
     def encode_prompted(
         self, embedded: Tokens, prompts: Mapping[str, Tensor]
     ) -> dict[str, Layered]:
-        """Run the blocks with prompts (L, P, D) before each, dropped after it."""
+        """Run the blocks with prompts (L, P, D) before each, removed after it."""
         return {
             name: run_prompted(self.blocks[name], self.block.norm1, x, prompts.get(name))  # type: ignore[arg-type]
             for name, x in embedded.items()
         }
 
     def fuse(self, tokens: Tokens) -> Fused:
-        """Fuse any non-empty subset by the shared block."""
+        """Fuse any non-empty subset with the shared block."""
         return self._classify(self.block(torch.cat(self._ordered(tokens), dim=1)))
 
     def fuse_with_attention(self, tokens: Tokens) -> Fused:
@@ -104,13 +104,13 @@ class Toy(nn.Module):
         return self._classify(x, Attention(weights, spans))
 
     def fuse_own_norm(self, tokens: Tokens) -> Fused:
-        """Fuse one modality, with a norm of its own at the top."""
+        """Fuse one modality, with its own norm at the end."""
         ((name, x),) = tokens.items()
         embedding = self.own_norm[name](self.block(x)).mean(dim=1)
         return Fused(embedding, self.head(embedding))
 
     def fusion_qkv(self) -> list[nn.Parameter]:
-        """Return weight and bias of the shared block's query-key-value map."""
+        """Return weight and bias of the shared block's query-key-value layer."""
         return list(self.block.attn.qkv.parameters())
 
     def forward(self, inputs: Inputs) -> Tensor:

@@ -1,5 +1,9 @@
-"""Checkpoints: published names on disk, spelled-out names in memory, strict in both directions."""
+"""Build models by name, and read and write their weights, strictly.
 
+Published checkpoints have their own names on disk and are translated to ours.
+"""
+
+import inspect
 import json
 import pickle
 import re
@@ -12,15 +16,23 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dasp.core.errors import WeightsError
+from dasp.core.errors import OptionError, WeightsError, unknown_name
 from dasp.core.files import atomic_path
-from dasp.models.pretrained import pretrained_path
+from dasp.core.registry import Registry
+from dasp.models.cav_mae import CavMae, CavMaeDepth
+from dasp.models.toy import Toy
+
+MODELS: Registry[type[nn.Module]] = Registry("model")
+MODELS.register("cav_mae")(CavMae)
+MODELS.register("cav_mae_depth")(CavMaeDepth)
+MODELS.register("toy")(Toy)
 
 VIT_WIDTHS = (192, 384, 768, 1024)
-BASE = "base"  # key of the model that a file differs from
+BASE = "base"  # metadata key: the packaged model to which the rest of the tensors is equal
+PRETRAINED = Path(__file__).parent / "pretrained"  # made by `dasp train`
 _LETTERS = {"a": "audio", "v": "video"}
 
-# Published name → ours. `{m}` stands for the letter of a modality.
+# Published name → ours. `{m}` stands for the modality.
 _RENAMES = [
     (r"patch_embed_([av])\.proj\.(.+)", r"patch_embed.{m}.\2"),
     (r"pos_embed_([av])", r"positions.{m}"),
@@ -33,8 +45,67 @@ _RENAMES = [
 _BLOCK_NORM = re.compile(r"(.*\.)norm([12])_([av])\.(.+)")
 
 
+def load_model(
+    name: str, weights: str | Path | Mapping[str, Tensor] | None = None, **sizes: Any
+) -> nn.Module:
+    """Build a model and load its weights: `load_model("cav_mae", weights="vgg_65.5.pth")`.
+
+    A packaged model needs only its name: "sounding_shapes_0". Sizes that are not given are read
+    from the checkpoint: stored by `save_weights`, or inferred from the shapes of its tensors. The
+    model is returned in evaluation mode.
+    """
+    if name in pretrained_names() and weights is None and not sizes:
+        return load_trained(pretrained_path(name))
+    if name not in MODELS:
+        raise OptionError(unknown_name("model", name, [*MODELS, *pretrained_names()]))
+    build = MODELS[name]
+    known = _sizes(build)
+    for size in sizes:
+        if size not in known:
+            raise OptionError(unknown_name(f"size of {name}", size, known))
+    if weights is None:
+        return build(**sizes).eval()
+    state, stored = (weights, {}) if isinstance(weights, Mapping) else read_weights(weights)
+    if name == "cav_mae" and not stored:
+        stored = infer_cav_mae_config(state, sizes.get("mel_bins", 128))
+        if "num_heads" not in stored | sizes:
+            raise OptionError(
+                f"the number of heads of a checkpoint of width {stored['embed_dim']} is unknown: "
+                "give num_heads=…."
+            )
+    return load_weights(build(**(stored | sizes)), state).eval()
+
+
+def load_trained(path: str | Path) -> nn.Module:
+    """Load the model that a file was saved from; a published checkpoint is a CAV-MAE."""
+    names = {build.__name__: name for name in MODELS for build in [MODELS[name]]}
+    return load_model(names.get(model_class(path), "cav_mae"), path)
+
+
+def _sizes(build: type[nn.Module]) -> list[str]:
+    """Return the names of a model's sizes, including those of its base classes."""
+    parents = [parent for parent in build.__mro__ if parent.__module__.startswith("dasp.")]
+    return [name for parent in parents for name in inspect.signature(parent).parameters]
+
+
+def pretrained_names() -> list[str]:
+    """Return the names of the packaged models."""
+    return sorted(path.stem for path in PRETRAINED.glob("*.safetensors"))
+
+
+def pretrained_path(name: str) -> Path:
+    """Return the weights file of a packaged model.
+
+    >>> pretrained_path("sounding_shapes_0").name
+    'sounding_shapes_0.safetensors'
+    """
+    if name not in pretrained_names():
+        raise OptionError(unknown_name("pretrained model", name, pretrained_names()))
+    return PRETRAINED / f"{name}.safetensors"
+
+
 def from_published(name: str) -> str:
-    """Translate one key of a published CAV-MAE checkpoint to our name.
+    """Translate a key of a published CAV-MAE checkpoint to our name.
 
     >>> from_published("module.blocks_a.0.norm1_v.weight")
     'blocks.audio.0.own_norm1.video.weight'
@@ -52,10 +123,10 @@ def from_published(name: str) -> str:
 
 
 def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a checkpoint: safetensors, or a pickle of tensors (nothing else in it is executed).
+    """Return the tensors of a checkpoint under the names in the file, and the stored sizes.
 
-    Returns the tensors as they are named in the file, and the sizes stored with them, if any.
-    Where the file holds what differs from a model of the package, the rest is read from there.
+    The file is a safetensors file, or a pickle of tensors (other objects are never executed). If
+    it only has the tensors that differ from a packaged model, the others are read from there.
     """
     path = Path(path)
     if not path.is_file():
@@ -75,21 +146,21 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         raise WeightsError(
             f"{path} is not a checkpoint of plain tensors ({error}): "
-            "it is damaged or holds other objects, which are never executed."
+            "it is damaged or contains other objects, which are never executed."
         ) from error
     for wrapper in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
     if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
-        raise WeightsError(f"{path} holds no map from names to tensors.")
+        raise WeightsError(f"{path} is not a mapping from names to tensors.")
     return dict(content), {}
 
 
 def load_weights(model: nn.Module, weights: str | Path | Mapping[str, Tensor]) -> nn.Module:
     """Load a checkpoint (a path, or its tensors) into `model`, strictly, and return the model.
 
-    Keys may be published ones, with or without `module.`, or ours. A missing, unexpected or
-    misshapen key is an error that lists them all, and the model is left as it was.
+    Keys may be published ones, with or without `module.`, or ours. An error lists all keys that
+    are missing, unexpected or of another shape; the model is then not changed.
     """
     path = None if isinstance(weights, Mapping) else weights
     found = weights if isinstance(weights, Mapping) else read_weights(weights)[0]
@@ -114,20 +185,20 @@ def load_weights(model: nn.Module, weights: str | Path | Mapping[str, Tensor]) -
 
 
 def model_class(path: str | Path) -> str:
-    """Return the name of the class that `save_weights` wrote, or "" where there is none."""
+    """Return the class name written by `save_weights`, or "" if there is none."""
     if Path(path).suffix != ".safetensors" or not Path(path).is_file():
         return ""
     try:
         with safe_open(path, framework="pt") as file:
             return str((file.metadata() or {}).get("model", ""))
     except SafetensorError:
-        return ""  # reading the weights says what is wrong
+        return ""  # reading the weights will report the problem
 
 
 def save_weights(model: nn.Module, path: str | Path, base: str | None = None) -> None:
     """Write the model's weights, and its sizes if it has a `config`, as one safetensors file.
 
-    With `base`, the name of a model of the package, only what differs from it is written.
+    With `base`, the name of a packaged model, only the tensors that differ are written.
     """
     metadata = {"config": json.dumps(getattr(model, "config", {})), "model": type(model).__name__}
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
@@ -144,10 +215,10 @@ def save_weights(model: nn.Module, path: str | Path, base: str | None = None) ->
 
 
 def infer_cav_mae_config(state: Mapping[str, Tensor], mel_bins: int = 128) -> dict[str, Any]:
-    """Read the sizes of a CAV-MAE off its tensors.
+    """Infer the sizes of a CAV-MAE from its tensors.
 
-    The number of heads leaves no trace in them: it is filled in only for the widths of the ViT
-    family, whose heads are 64 wide.
+    The number of heads cannot be inferred: it is only set for the widths of the ViT family, whose
+    heads are 64 wide.
     """
     ours = {from_published(name): value for name, value in state.items()}
     try:

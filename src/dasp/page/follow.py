@@ -1,4 +1,4 @@
-"""Follows the event log of a process that runs elsewhere; reads only."""
+"""Follow the event log of a process that runs elsewhere, without writing to it."""
 
 import json
 import os
@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dasp.core.errors import DataError, OptionError
-from dasp.methods.dasp_variants import VARIANTS
-from dasp.page.feed import Point, Update, Wish, number
+from dasp.core.errors import DataError
+from dasp.page.runner import Feed, Point, Update, finite
 from dasp.service.events import older
 
 
-class LogFeed:
-    """The batches of a log, those it has and those that come, as a page shows them."""
+class LogFeed(Feed):
+    """The batches in an event log, and those appended to it while the page is open."""
 
     follows = True
 
@@ -24,15 +23,14 @@ class LogFeed:
             raise DataError(f"no event log at {path}: start the process with log='{path}' first.")
         self._events = _tail(self._path)
         self._modalities: list[str] = []
-        self._run: dict[str, Any] = {}
+        self._run: dict[str, Any] = {}  # the log's "start" event
         self._keep: int | None = None
         self._notes: list[str] = []
-        self._first = self._next_batch()  # so that `about` knows what the log is of
+        self._first = self._read_batch()  # read now, so that `about` can describe the run
 
     def about(self) -> dict[str, Any]:
-        """Say what the log's first lines say."""
+        """Return what the "start" event says of the run."""
         method = self._run.get("method", "")
-        profile = _rules(self._run).get("score") == "profile"
         return {
             "title": f"{self._path.name}: {method}".rstrip(": "),
             "mode": "monitor",
@@ -40,52 +38,31 @@ class LogFeed:
             "modalities": self._modalities,
             "lanes": [],
             "watched": method.upper() or "the process",
-            "window": 0,
-            "score": "distance from clean" if profile else "redundancy",
-            "log_score": profile,
+            "profile": _options(self._run).get("score") == "profile",
             "can": [],
         }
 
-    def state(self) -> dict[str, Any]:
-        """There is none."""
-        return {}
-
-    def obey(self, wish: Wish) -> None:
-        """Refuse every wish."""
-        raise OptionError(f"'{wish.get('do')}': a log can only be looked at.")
-
-    def reset(self) -> None:
-        """Refuse, as `obey` does."""
-        raise OptionError("a log can only be looked at.")
-
     def next(self) -> Update | None:
-        """Give the next batch of the log; None if it has not come yet."""
-        if self._first is not None:
-            first, self._first = self._first, None
-            return first
-        return self._next_batch()
+        """Return the next batch of the log; None if it is not written yet."""
+        first, self._first = self._first, None
+        return first or self._read_batch()
 
-    def _next_batch(self) -> Update | None:
+    def _read_batch(self) -> Update | None:
         for event in self._events:
             if event is None:
                 return None
-            if (update := self._take(event)) is not None:
+            kind = event["event"]
+            if kind == "batch":
+                update = Update(self._point(event), keep=self._keep)
+                self._keep, self._notes = None, []
                 return update
-        return None
-
-    def _take(self, event: Mapping[str, Any]) -> Update | None:
-        kind, place = event["event"], int(event["batch"])
-        if kind == "start":
-            self._run, self._keep = dict(event), 0
-            self._modalities = list(event.get("modalities", []))
-        elif kind == "resume":
-            self._keep = place
-        elif kind == "batch":
-            update = Update(self._point(event), keep=self._keep)
-            self._keep, self._notes = None, []
-            return update
-        if kind not in ("start", "frozen"):
-            self._notes.append(str(event.get("error", kind)))
+            if kind == "start":
+                self._run, self._keep = event, 0
+                self._modalities = list(event.get("modalities", []))
+            elif kind == "resume":
+                self._keep = int(event["batch"])
+            if kind not in ("start", "frozen"):
+                self._notes.append(str(event.get("error", kind)))
         return None
 
     def _point(self, event: Mapping[str, Any]) -> Point:
@@ -96,28 +73,23 @@ class LogFeed:
         note = event.get("rejected") or event.get("rollback") or ", ".join(self._notes)
         return {
             "n": int(event["batch"]),
-            "truth": None,
             "missing": event.get("missing") or [],
             "scores": scores,
-            "limits": _limits(scores, self._run),
+            "limits": _thresholds(scores, self._run),
             "biased": event.get("biased") or [],
-            "accuracy": {},
-            "overall": {},
             "norms": event.get("norms") or {},
-            "updated": bool(event.get("updated")),
             "loss": event.get("loss"),
             "note": note or None,
             "time": event.get("time"),
         }
 
 
-def _rules(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of DASP as the log's start has them, those of its variant filled in."""
-    if run.get("method") != "dasp":
+def _options(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options from the log's start, of a method that diagnoses as DASP does."""
+    if run.get("method") not in ("dasp", "robust"):
         return {}
     given = {name: _literal(text) for name, text in run.get("hyper", {}).items()}
-    rules = next((own for name, own in VARIANTS.items() if name == given.get("variant")), {})
-    return {**rules, **{name: value for name, value in given.items() if value is not None}}
+    return {"level": "lowest"} | given
 
 
 def _literal(text: str) -> Any:
@@ -127,23 +99,23 @@ def _literal(text: str) -> Any:
         return None
 
 
-def _limits(scores: Mapping[str, float], run: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the limit where it follows from the scores alone; own levels are not in a log."""
-    rules = _rules(run)
-    if not scores or rules.get("level") != "lowest" or rules.get("score") == "profile":
+def _thresholds(scores: Mapping[str, float], run: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the thresholds if they follow from the scores; a log has no levels or profiles."""
+    options = _options(run)
+    if not scores or options.get("level") != "lowest" or options.get("score") == "profile":
         return {}
-    return dict.fromkeys(scores, number(min(scores.values()) + rules["delta"]))
+    return dict.fromkeys(scores, finite(min(scores.values()) + options["delta"]))
 
 
 def _tail(path: Path) -> Iterator[dict[str, Any] | None]:
-    """Give the events of a log as they come, without end; None whenever there is none for now."""
+    """Yield the events of a log as they come, without end; None whenever there are no more yet."""
     if older(path).is_file():
         with older(path).open("rb") as file:
             yield from filter(None, map(_event, file))
     while True:
         try:
             file = path.open("rb")
-        except FileNotFoundError:  # moved away; the next line makes it anew
+        except FileNotFoundError:  # moved away because it was full: the next line creates it
             yield None
             continue
         with file:
@@ -151,10 +123,10 @@ def _tail(path: Path) -> Iterator[dict[str, Any] | None]:
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[dict[str, Any] | None]:
-    """Give the events of one file until another has taken its place."""
+    """Yield the events of one file until another file has replaced it."""
     while True:
-        place = file.tell()
-        replaced = _is_replaced(file, path, place)  # asked first: then nothing can follow unread
+        position = file.tell()
+        replaced = _is_replaced(file, path, position)  # before reading: no line can be missed
         line = file.readline()
         if line.endswith(b"\n"):
             if (event := _event(line)) is not None:
@@ -162,16 +134,16 @@ def _lines(file: BinaryIO, path: Path) -> Iterator[dict[str, Any] | None]:
         elif replaced:
             return
         else:
-            file.seek(place)  # half a line is read again when it is whole
+            file.seek(position)  # half a line is read again when it is complete
             yield None
 
 
-def _is_replaced(file: BinaryIO, path: Path, place: int) -> bool:
+def _is_replaced(file: BinaryIO, path: Path, position: int) -> bool:
     try:
-        there = path.stat()
+        now = path.stat()
     except FileNotFoundError:
         return False
-    return there.st_ino != os.fstat(file.fileno()).st_ino or there.st_size < place
+    return now.st_ino != os.fstat(file.fileno()).st_ino or now.st_size < position
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

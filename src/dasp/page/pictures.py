@@ -1,7 +1,7 @@
-"""Arrays as a browser takes them: PNG pictures inside the message, WAV files beside it."""
+"""Turn arrays into what a browser can show and play: PNG data URLs and WAV files."""
 
 import base64
-import struct
+import wave
 from functools import cache
 from io import BytesIO
 
@@ -12,50 +12,51 @@ from torch import Tensor
 
 from dasp.core.sound import pcm16
 
-SIDE = 128  # pixels of a picture's longer side, at most
-# From dark to light through blue, magenta and orange: lightness alone tells the order.
+SIDE = 128  # maximum pixels of a picture's longer side
+# From dark to light through blue, magenta and orange: lightness alone shows the order.
 _RAMP = ((8, 8, 29), (54, 21, 107), (130, 37, 129), (205, 64, 113), (249, 141, 92), (252, 244, 190))
 
 
 def frame_picture(frame: NDArray[np.uint8]) -> str:
-    """Return an (H, W, 3) frame as a data address."""
-    return _address(Image.fromarray(frame))
+    """Return an (H, W, 3) frame as a data URL."""
+    return _data_url(Image.fromarray(frame))
 
 
 def heat_picture(values: NDArray[np.float32]) -> str:
-    """Return a (time, pitch) map such as a log-mel as a data address: time runs to the right."""
+    """Return a (time, pitch) array such as a log-mel as a data URL; time runs to the right."""
     turned = np.flipud(values.T)
     low, high = np.percentile(turned, (1, 99.5))
     share = np.clip((turned - low) / max(float(high - low), 1e-9), 0, 1)
     picture = Image.fromarray((share * 255).astype(np.uint8))
-    picture.putpalette(_palette())  # a byte a pixel: half of a message would be these
-    return _address(picture)
+    picture.putpalette(_palette())  # one byte per pixel: these would be half of a message
+    return _data_url(picture)
 
 
-def any_picture(values: Tensor) -> str | None:
-    """Return a picture of one sample's input if it looks like one: (3, H, W), (1, H, W), (T, F)."""
+def input_picture(values: Tensor) -> str | None:
+    """Return a picture of one sample's input, (3, H, W), (1, H, W) or (T, F); None for others."""
     array = values.detach().float().cpu().numpy()
     if not np.isfinite(array).all() or array.size == 0:
         return None
     if array.ndim == 3 and array.shape[0] == 3:
         low, high = float(array.min()), float(array.max())
-        bytes_ = (array - low) / max(high - low, 1e-9) * 255
-        return frame_picture(np.moveaxis(bytes_, 0, -1).astype(np.uint8).copy())
+        scaled = (array - low) / max(high - low, 1e-9) * 255
+        return frame_picture(np.moveaxis(scaled, 0, -1).astype(np.uint8).copy())
     if array.ndim == 3 and array.shape[0] == 1:
         return heat_picture(np.flipud(array[0]).T)
     return heat_picture(array) if array.ndim == 2 else None
 
 
-def wav_file(wave: NDArray[np.float32], rate: int = 16000) -> bytes:
+def wav_file(samples: NDArray[np.float32], rate: int = 16000) -> bytes:
     """Return (samples,) within ±1 as a 16-bit mono WAV file.
 
     >>> wav_file(np.zeros(2, np.float32))[:4], len(wav_file(np.zeros(2, np.float32)))
     (b'RIFF', 48)
     """
-    data = pcm16(wave).astype("<i2").tobytes()
-    head = b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, rate, 2 * rate, 2, 16)
-    body = head + b"data" + struct.pack("<I", len(data)) + data
-    return b"RIFF" + struct.pack("<I", len(body)) + body
+    file = BytesIO()
+    with wave.open(file, "wb") as wav:
+        wav.setparams((1, 2, rate, 0, "NONE", "not compressed"))
+        wav.writeframes(pcm16(samples).tobytes())
+    return file.getvalue()
 
 
 @cache
@@ -65,7 +66,7 @@ def _palette() -> bytes:
     return np.stack(colours, axis=-1).astype(np.uint8).tobytes()
 
 
-def _address(image: Image.Image) -> str:
+def _data_url(image: Image.Image) -> str:
     if max(image.size) > SIDE:
         image = image.convert("RGB")
         image.thumbnail((SIDE, SIDE))

@@ -1,73 +1,53 @@
-"""One stream, one or more adaptations side by side, and what a page shows of them. No web here."""
+"""Run one stream through several adaptations side by side, and say what a page shows of them."""
 
+import copy
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
 from torch import Tensor
 
 from dasp.core.errors import OptionError
-from dasp.core.types import Inputs, Outcome, Tokens
-from dasp.methods import Adaptation
-from dasp.page.feed import Point, Update, Wish, number
-from dasp.page.pictures import any_picture, wav_file
-from dasp.page.readings import by_profile, limits, norms
+from dasp.core.types import Diagnosis, Inputs, Outcome, Tokens
+from dasp.data.shapes import NAMES, SoundingShapes
+from dasp.methods import Adaptation, adapt
+from dasp.methods.dasp import Dasp
+from dasp.methods.robust import Robust
+from dasp.models import load_model
+from dasp.page.runner import Command, Feed, Point, Update, finite
+from dasp.page.streams import BATCH, SHOWN, BuiltInStream, StreamBatch, UserStream
 
-WINDOW = 5  # batches over which the running accuracy is taken: few, so that it shows a recovery
-SHOWN = 4  # samples of a batch that the page shows
+WINDOW = 5  # batches of the running accuracy: few, so that a recovery is seen
+MODEL = "sounding_shapes_0"
+# Chosen by `dasp tune` on this data set, see src/dasp/plans/options/sounding_shapes.toml.
+READ_RATE, DASP_RATE = 1e-3, 3e-3
+CLEAN_SAMPLES, CLEAN_BATCH = 128, 32  # given to `fit` of the robust method
 
-
-@dataclass(frozen=True)
-class Taken:
-    """One batch of a stream, and what a page may show of its first samples."""
-
-    inputs: Inputs
-    labels: Tensor | None = None  # (B,), where they are known
-    truth: Mapping[str, str] | None = None
-    """What is wrong with each modality, in words; a modality not named is clean. None: unknown."""
-    pictures: Sequence[Mapping[str, str]] = ()
-    """Of each sample shown: {modality: data address}; where empty, made from the inputs."""
-    sounds: Sequence[NDArray[np.float32]] = ()
-    rate: int = 16000
-
-
-class Stream(Protocol):
-    """Where batches come from."""
-
-    def controls(self) -> dict[str, Any]:
-        """Say which controls there are, for `about`."""
-
-    def state(self) -> dict[str, Any]:
-        """Say how they stand."""
-
-    def next(self) -> Taken | None:
-        """Give the next batch; None at the end."""
-
-    def restart(self) -> None:
-        """Go back to the first batch."""
-
-    def obey(self, wish: Wish) -> None:
-        """Set a control, or raise OptionError."""
+ROBUST = f"our method built on DASP, which has seen {CLEAN_SAMPLES} clean samples before"
+DEMO: Mapping[str, tuple[str, dict[str, Any], str]] = {
+    "released": ("dasp", {"variant": "released"}, "DASP as its authors released it"),
+    "paper": ("dasp", {"variant": "paper"}, "DASP as the paper's equations say"),
+    "robust": ("robust", {}, ROBUST),
+}
+"""The variants of `dasp demo`: method, options, and the words of the legend."""
 
 
 @dataclass
-class Session:
-    """A stream and its lanes, {name: adaptation}; the last lane's diagnosis is what is shown.
+class Session(Feed):
+    """A stream and its lanes, {name: adaptation}; the page shows the last lane's diagnosis.
 
-    With `encode`, a batch is encoded once for all lanes: they must share one frozen encoder.
+    With `encode`, each batch is encoded once for all lanes, which must share one frozen encoder.
     """
 
-    stream: Stream
+    stream: BuiltInStream | UserStream
     lanes: Mapping[str, Adaptation]
     title: str
     mode: str = "own"
     legend: str = ""
     classes: Sequence[str] = ()
     encode: Callable[[Inputs], Tokens] | None = None
-    follows: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if not self.lanes:
@@ -76,7 +56,7 @@ class Session:
         self._clear()
 
     def about(self) -> dict[str, Any]:
-        """Say what never changes."""
+        """Return what is fixed: title, lanes, modalities, controls."""
         tta = self.lanes[self._watched]
         return {
             "title": self.title,
@@ -86,19 +66,17 @@ class Session:
             "lanes": list(self.lanes),
             "watched": self._watched,
             "window": WINDOW,
-            "score": "distance from clean" if by_profile(tta) else "redundancy",
-            "log_score": by_profile(tta),
-            "can": ["play", "pause", "step", "speed", "reset"],
-            **self.stream.controls(),
+            "profile": _scored_by_profile(tta),
+            **self.stream.about(),
         }
 
     def state(self) -> dict[str, Any]:
-        """Say how the controls of the stream stand."""
+        """Return the state of the stream's controls."""
         return self.stream.state()
 
-    def obey(self, wish: Wish) -> None:
+    def control(self, command: Command) -> None:
         """Set a control of the stream."""
-        self.stream.obey(wish)
+        self.stream.control(command)
 
     def reset(self) -> None:
         """Return every lane to its source state and the stream to its start."""
@@ -108,88 +86,135 @@ class Session:
         self._clear()
 
     def next(self) -> Update | None:
-        """Take the next batch through every lane."""
-        taken = self.stream.next()
-        if taken is None:
+        """Run the next batch through every lane; return None at the end of the stream."""
+        batch = self.stream.next()
+        if batch is None:
             return None
-        outcomes = self._run(taken.inputs)
-        self._count(outcomes, taken.labels)
-        point = self._point(taken, outcomes[self._watched])
+        if self.encode is None:
+            outcomes = {name: tta(batch.inputs) for name, tta in self.lanes.items()}
+        else:
+            with torch.no_grad():
+                tokens = self.encode(batch.inputs)
+            outcomes = {name: tta.on_tokens(tokens) for name, tta in self.lanes.items()}
+        self._count(outcomes, batch.labels)
+        point = self._point(batch, outcomes[self._watched])
         self._number += 1
-        sounds = {i: wav_file(w, taken.rate) for i, w in enumerate(taken.sounds[:SHOWN])}
-        return Update(point, self._samples(taken, outcomes), sounds)
+        shares = {name: o.logits[:SHOWN].softmax(dim=1).cpu() for name, o in outcomes.items()}
+        shown = range(len(shares[self._watched]))
+        return Update(point, [self._sample(i, batch, shares) for i in shown], batch.sounds)
 
     def _clear(self) -> None:
         self._number = 0
-        self._recent: dict[str, deque[tuple[int, int]]] = {
-            name: deque(maxlen=WINDOW) for name in self.lanes
-        }
+        self._recent = {name: deque[tuple[int, int]](maxlen=WINDOW) for name in self.lanes}
         self._total = dict.fromkeys(self.lanes, (0, 0))
-
-    def _run(self, inputs: Inputs) -> dict[str, Outcome]:
-        if self.encode is None:
-            return {name: tta(inputs) for name, tta in self.lanes.items()}
-        tokens = self.encode(inputs)
-        return {name: tta.on_tokens(tokens) for name, tta in self.lanes.items()}
 
     def _count(self, outcomes: Mapping[str, Outcome], labels: Tensor | None) -> None:
         if labels is None:
             return
         for name, outcome in outcomes.items():
-            right = int((outcome.logits.argmax(dim=1) == labels.to(outcome.logits.device)).sum())
-            self._recent[name].append((right, len(labels)))
+            correct = int((outcome.logits.argmax(dim=1) == labels.to(outcome.logits.device)).sum())
+            self._recent[name].append((correct, len(labels)))
             before = self._total[name]
-            self._total[name] = (before[0] + right, before[1] + len(labels))
+            self._total[name] = (before[0] + correct, before[1] + len(labels))
 
-    def _point(self, taken: Taken, outcome: Outcome) -> Point:
+    def _point(self, batch: StreamBatch, outcome: Outcome) -> Point:
         tta, diagnosis = self.lanes[self._watched], outcome.diagnosis
-        above = {} if diagnosis is None else limits(tta, diagnosis)
-        present = list(taken.inputs)
+        limits = {} if diagnosis is None else _thresholds(tta, diagnosis)
         return {
             "n": self._number,
-            "truth": None if taken.truth is None else dict(taken.truth),
-            "missing": [m for m in tta.method.model.modalities if m not in present],
-            "scores": {m: number(s) for m, s in diagnosis.scores.items()} if diagnosis else {},
-            "limits": {m: number(limit) for m, limit in above.items()},
+            "truth": None if batch.truth is None else dict(batch.truth),
+            "missing": [m for m in tta.method.model.modalities if m not in batch.inputs],
+            "scores": {m: finite(s) for m, s in diagnosis.scores.items()} if diagnosis else {},
+            "limits": {m: finite(limit) for m, limit in limits.items()},
             "biased": sorted(diagnosis.biased) if diagnosis else [],
-            "accuracy": {name: _share(list(own)) for name, own in self._recent.items()},
-            "overall": {name: _share([own]) for name, own in self._total.items()},
-            "norms": {part: number(norm) for part, norm in norms(tta).items()},
-            "updated": outcome.updated,
-            "loss": number(outcome.loss),
+            "accuracy": {name: _share(list(counts)) for name, counts in self._recent.items()},
+            "overall": {name: _share([counts]) for name, counts in self._total.items()},
+            "norms": {part: finite(norm) for part, norm in _norms(tta).items()},
+            "loss": finite(outcome.loss),
             "note": outcome.rejected or outcome.rollback,
         }
 
-    def _samples(self, taken: Taken, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
-        size = len(next(iter(taken.inputs.values())))
-        sure = {name: o.logits[:SHOWN].softmax(dim=1).cpu() for name, o in outcomes.items()}
-        return [self._sample(place, taken, sure) for place in range(min(SHOWN, size))]
-
-    def _sample(self, place: int, taken: Taken, sure: Mapping[str, Tensor]) -> dict[str, Any]:
-        label = None if taken.labels is None else int(taken.labels[place])
-        if taken.pictures:
-            pictures: Mapping[str, str | None] = taken.pictures[place]
-        else:
-            pictures = {name: any_picture(value[place]) for name, value in taken.inputs.items()}
+    def _sample(self, index: int, batch: StreamBatch, shares: Mapping[str, Tensor]) -> Point:
+        label = None if batch.labels is None else int(batch.labels[index])
         predictions = {}
-        for name, shares in sure.items():
-            best = int(shares[place].argmax())
+        for name, lane in shares.items():
+            best = int(lane[index].argmax())
             predictions[name] = {
-                "class": self._name(best),
-                "share": number(float(shares[place, best])),
+                "class": self._class_name(best),
+                "share": finite(float(lane[index, best])),
                 "right": None if label is None else best == label,
             }
         return {
-            "class": None if label is None else self._name(label),
-            "pictures": {name: picture for name, picture in pictures.items() if picture},
+            "class": None if label is None else self._class_name(label),
+            "pictures": dict(batch.pictures[index]),
             "predictions": predictions,
-            "sound": place < len(taken.sounds),
+            "sound": index in batch.sounds,
         }
 
-    def _name(self, place: int) -> str:
-        return self.classes[place] if place < len(self.classes) else f"class {place}"
+    def _class_name(self, index: int) -> str:
+        return self.classes[index] if index < len(self.classes) else f"class {index}"
+
+
+def demo_session(variant: str = "released", stream: BuiltInStream | None = None) -> Session:
+    """Return Source, READ and DASP, all in their source state, on the built-in stream."""
+    model = load_model(MODEL)
+    method, options, words = DEMO[variant]
+    lanes = {
+        "Source": adapt(model, "source"),
+        "READ": adapt(copy.deepcopy(model), "read", lr=READ_RATE),
+        "DASP": adapt(model, method, lr=DASP_RATE, **options),
+    }
+    if variant == "robust":
+        lanes["DASP"].fit(_clean_batches())
+
+    return Session(
+        stream or BuiltInStream(),
+        lanes,
+        title="dasp: a sensor goes bad",
+        mode="demo",
+        legend=f"{words} (learning rate {DASP_RATE:g}); READ (learning rate "
+        f"{READ_RATE:g}); Source, the model as trained. All three get the same batches of {BATCH} "
+        f"samples, no labels, and predict before they learn.",
+        classes=NAMES,
+        encode=model.encode,  # type: ignore[arg-type]
+    )
+
+
+def _clean_batches() -> list[Inputs]:
+    shapes = SoundingShapes("validation", CLEAN_SAMPLES)
+    samples = [shapes[index].inputs for index in range(CLEAN_SAMPLES)]
+    batches = [samples[i : i + CLEAN_BATCH] for i in range(0, CLEAN_SAMPLES, CLEAN_BATCH)]
+    return [{name: torch.stack([s[name] for s in batch]) for name in batch[0]} for batch in batches]
+
+
+def _scored_by_profile(tta: Adaptation) -> bool:
+    """Return whether the score is the distance from clean samples instead of redundancy."""
+    if not isinstance(tta.method, Robust):
+        return False
+    diagnoser = tta.method.diagnoser
+    return diagnoser.rules.score == "profile" and bool(diagnoser.fitted)
+
+
+def _thresholds(tta: Adaptation, diagnosis: Diagnosis) -> dict[str, float]:
+    """Return the score above which each modality would have been biased; {} if unknown."""
+    if not isinstance(tta.method, Dasp):
+        return {}
+    margin = 0.0 if _scored_by_profile(tta) else tta.method.delta
+    return {m: s - diagnosis.differences[m] + margin for m, s in diagnosis.scores.items()}
+
+
+@torch.no_grad()
+def _norms(tta: Adaptation) -> dict[str, float]:
+    """Return ‖θ − θ₀‖ per part: "audio plastic", "audio stable", …; "shared" for the rest."""
+    squares: dict[str, float] = {}
+    for path, weight in tta.memory.weights.items():
+        words = path.split(".")
+        part = " ".join(words[1:3]) if words[0] == "adapters" else "shared"
+        change = weight.float() - tta.source.tensors[f"weight/{path}"].float()
+        squares[part] = squares.get(part, 0.0) + float(change.square().sum())
+    return {part: square**0.5 for part, square in squares.items()}
 
 
 def _share(counts: Sequence[tuple[int, int]]) -> float | None:
     total = sum(count for _, count in counts)
-    return number(sum(right for right, _ in counts) / total) if total else None
+    return finite(sum(correct for correct, _ in counts) / total) if total else None

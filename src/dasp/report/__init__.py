@@ -1,30 +1,17 @@
-"""Tables, figures and the HTML report. Reads result files; runs nothing.
+"""Results as a DataFrame, tables, figures and one HTML page. Reads results; runs nothing.
 
-`read_folder` reads a folder, `sections_of` sorts what it holds by plan, `show` draws a section, and
-`write_report`, `export` and `print_summary` write what was drawn.
+The way through: `frame` (results to a DataFrame), `compare` (what may be compared, means, paired
+intervals), `tables` and `published` (one function per table), `formats` (CSV, Markdown, LaTeX,
+terminal), `figures` (one function per figure), `render` (what a section shows, and the page).
 """
 
-from dasp.report.console import print_summary
-from dasp.report.export import export
-from dasp.report.folder import Folder, read_folder
-from dasp.report.groups import Group, group_results
-from dasp.report.html import write_report
-from dasp.report.runs import Result, Run
-from dasp.report.sections import Section, sections_of
-from dasp.report.shown import Shown, show
+from importlib.util import find_spec
 
-__all__ = [
-    "Folder",
-    "Group",
-    "Result",
-    "Run",
-    "Section",
-    "Shown",
-    "export",
-    "group_results",
-    "print_summary",
-    "read_folder",
-    "sections_of",
-    "show",
-    "write_report",
-]
+from dasp.core.errors import InputError
+
+for _name in ("pandas", "matplotlib", "jinja2"):
+    if find_spec(_name) is None:
+        raise InputError(
+            f"results as tables and figures need '{_name}': pip install 'dasp-tta[bench]', or from "
+            "a clone .venv/bin/pip install -c constraints.txt -e '.[bench]'."
+        )

@@ -1,201 +1,189 @@
-"""One table in five dresses: console, Markdown, CSV, LaTeX and HTML."""
+"""The report as files: one HTML page, tables, figures, and a summary for the terminal.
 
-import csv
-import io
-from html import escape
-from typing import Literal
+The page opens without network. Sections are plain HTML and SVG; the page of a run is drawn by a
+small script from numbers in the file, so that it can hold hundreds of runs.
+"""
 
-from rich.markup import escape as escape_markup
-from rich.table import Table as RichTable
+import json
+import math
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
-from dasp.report.grid import NONE, Cell, Column, Table
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+from rich.console import Console
+from rich.markup import escape
 
-WORSE = "▼"
-MANY = 9  # columns; with more, a cell on the page breaks before its ± where room is short
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "–": "--",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "−": "$-$",
-    "▼": r"$\downarrow$",
-    "▲": r"$\uparrow$",
-}
+from dasp.core.files import atomic_path
+from dasp.report.compare import PlanRun, pretty
+from dasp.report.figures import Chart, stops, variables
+from dasp.report.formats import Table
+from dasp.report.frame import damaged, text
+from dasp.report.sections import Shown
+
+TITLE = "Test-time adaptation: results"
 
 
-def to_rich(table: Table) -> RichTable:
-    """Return the table for a terminal, without its caption."""
-    drawn = RichTable(box=None, pad_edge=False)
-    drawn.collapse_padding = True
-    several = [column for column in table.columns if len(column.quantities) > 1]
-    between = "\n" if len(several) > 3 else "  "  # few columns leave room for one line a row
-    for column in table.columns:
-        justify: Literal["left", "right"] = "right" if column.quantities else "left"
-        style = "italic" if column.published else ""
-        drawn.add_column(
-            column.heading, justify=justify, no_wrap=not column.quantities, style=style
-        )
-    for row in table.rows:
-        drawn.add_row(*(_rich_cell(cell, between) for cell in row))
-    return drawn
+def write_page(
+    sections: Sequence[Shown],
+    path: Path,
+    title: str = TITLE,
+    command: str = "",
+    warnings: Sequence[str] = (),
+) -> Path:
+    """Write the report of these sections as one HTML file and return its path.
+
+    `command` is what made the report. `warnings` and plans that are not finished come first.
+    """
+    templates = files("dasp.report") / "templates"
+    style = variables(":root") + (templates / "report.css").read_text(encoding="utf-8")
+    data = json.dumps(run_data(sections), separators=(",", ":"), allow_nan=False)
+    environment = Environment(
+        loader=PackageLoader("dasp.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    page = environment.get_template("report.html.j2").render(
+        title=title,
+        sections=sections,
+        warnings=[*warnings, *(note for s in sections for note in s.section.unfinished)],
+        facts=_facts([run for shown in sections for run in shown.section.runs]),
+        command=command,
+        style=Markup(style),
+        run_data=Markup(data.replace("<", r"\u003c")),  # no tag can end the script that holds it
+        script=Markup((templates / "runs.js").read_text(encoding="utf-8")),
+    )
+    with atomic_path(path) as part:
+        part.write_text(page, encoding="utf-8")
+    return path
 
 
-def _rich_cell(cell: Cell, between: str) -> str:
-    lines = [escape_markup(line) for line in _lines(cell)]
-    if cell.best:
-        lines[0] = f"[bold green]{lines[0]}[/]"
-    if cell.worse:
-        lines[-1] = f"[red]{lines[-1]}[/]"
-    elif len(lines) > 1:
-        lines[-1] = f"[dim]{lines[-1]}[/]"
-    return between.join(lines)
+def _facts(runs: Sequence[PlanRun]) -> list[str]:
+    """Return how the results were made: data, models, machines and versions."""
 
+    def distinct(values: Iterable[str]) -> str:
+        return "; ".join(dict.fromkeys(values)) or "unknown"
 
-def to_markdown(table: Table) -> str:
-    """Return the table in GitHub's Markdown."""
-    head = [_leaning(column.heading, column, "*{}*") for column in table.columns]
-    rules = ["---:" if column.quantities else "---" for column in table.columns]
-    rows = [
-        [_markdown_cell(*pair) for pair in zip(row, table.columns, strict=True)]
-        for row in table.rows
+    measured = [run.result.measured for run in runs]
+    finished = max((str(own.get("finished", "")) for own in measured), default="")
+    return [
+        f"{len({run.key for run in runs})} runs, the last finished {finished or 'at unknown time'}",
+        "data: " + distinct(text(run.config.data) for run in runs),
+        "source models: " + distinct(run.config.model["name"] for run in runs),
+        "seeds: " + distinct(str(run.config.seed) for run in runs),
+        "machines: " + distinct(text(own.get("machine", {})) for own in measured),
+        "versions: " + distinct(text(own.get("versions", {})) for own in measured),
     ]
-    lines = ["| " + " | ".join(words) + " |" for words in (head, rules, *rows)]
-    return "\n".join([f"**{table.caption}**", "", *lines, ""])
 
 
-def _markdown_cell(cell: Cell, column: Column) -> str:
-    lines = [_leaning(line.replace("|", r"\|"), column, "*{}*") for line in _lines(cell)]
-    lines[0] = f"**{lines[0]}**" if cell.best else lines[0]
-    return "<br>".join(lines)
+def run_data(sections: Sequence[Shown]) -> dict[str, Any]:
+    """Return the numbers of every run for the script of the page, ready for JSON.
+
+    What many runs share (domains of a stream, settings) is kept once.
+    """
+    streams: dict[str, int] = {}
+    settings: dict[str, int] = {}
+    runs: dict[str, dict[str, Any]] = {}
+    for place, shown in enumerate(sections):
+        for run in shown.section.runs:
+            if run.key not in runs:
+                runs[run.key] = _run(run, streams, settings)
+            if place not in runs[run.key]["sections"]:
+                runs[run.key]["sections"].append(place)
+    return {
+        "sections": [(shown.section.id, shown.section.plan.title) for shown in sections],
+        "streams": [json.loads(stream) for stream in streams],
+        "settings": [json.loads(setting) for setting in settings],
+        "runs": runs,
+    }
 
 
-def to_csv(table: Table) -> str:
-    """Return the table with a column for each value and each standard deviation."""
-    head: list[str] = []
-    for column in table.columns:
-        for name in column.quantities:
-            title = column.heading if len(column.quantities) == 1 else f"{column.heading} {name}"
-            head += [title, f"{title} std"]
-        head += [] if column.quantities else [column.heading]
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(head)
-    for row in table.rows:
-        words: list[str] = []
-        for cell in row:
-            for quantity in cell.quantities:
-                words += [_plain(quantity.value), _plain(quantity.spread)]
-            words += [] if cell.quantities else [cell.text]
-        writer.writerow(words)
-    return lines.getvalue()
+def _run(run: PlanRun, streams: dict[str, int], settings: dict[str, int]) -> dict[str, Any]:
+    counts, config, measured = run.counts, run.config, run.result.measured
+    stream = {
+        "domains": [(d.name, damaged(d.name), d.first_batch, d.batches) for d in counts.domains],
+        "samples": [domain.seen for domain in counts.domains],
+        "stops": stops(run),
+        "seen": counts.batches.seen,
+    }
+    setting = {
+        "data": config.data,
+        "batch size": config.batch_size,
+        "severity": config.severity,
+        "machine": measured.get("machine"),
+        "versions": measured.get("versions"),
+    }
+    rejected = {n: reason for n, reason in enumerate(counts.batches.rejected) if reason}
+    facts = {
+        "method": config.method,
+        "options": ", ".join(f"{name} = {text(v)}" for name, v in config.options.items()),
+        "model": f"{config.model['name']}, weights {config.model['digest']}",
+        "updates": f"{counts.updates} in {len(counts.batches.right)} batches",
+        "rejected batches": rejected or None,
+        "rolled back": counts.rollbacks or None,
+        "skipped clips": counts.skipped or None,
+        "seconds": measured.get("seconds"),
+        "samples per second": measured.get("samples_per_second"),
+        "peak memory, MiB": measured.get("peak_mib"),
+        "finished": measured.get("finished"),
+    }
+    biased = counts.batches.biased or []
+    scores = sorted((counts.batches.scores or {}).items())
+    return {
+        "label": run.label,
+        "protocol": pretty(run.protocol),
+        "replicate": run.replicate_name,
+        "stream": streams.setdefault(json.dumps(stream), len(streams)),
+        "setting": settings.setdefault(json.dumps(setting, sort_keys=True), len(settings)),
+        "sections": [],
+        "right": counts.batches.right,
+        "domains": [domain.right for domain in counts.domains],
+        "scores": {name: [_thousandths(value) for value in values] for name, values in scores},
+        "named": {
+            name: [n for n, found in enumerate(biased) if name in found] for name, _ in scores
+        },
+        "clean": counts.clean_after,
+        "facts": {name: value for name, value in facts.items() if value is not None},
+    }
 
 
-def _plain(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
+def _thousandths(score: float | None) -> int | None:
+    return round(1000 * score) if score is not None and math.isfinite(score) else None
 
 
-def to_latex(table: Table) -> str:
-    """Return the table as a LaTeX float; it needs the package booktabs."""
-    align = "".join("r" if column.quantities else "l" for column in table.columns)
-    head = " & ".join(_leaning(_latex(c.heading), c, _SLANTED) for c in table.columns)
-    rows = [
-        " & ".join(_latex_cell(*pair) for pair in zip(row, table.columns, strict=True))
-        + r" \\[2pt]"
-        for row in table.rows
-    ]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering\small",
-            rf"\caption{{{_latex(table.caption)}}}",
-            rf"\label{{tab:{table.name}}}",
-            rf"\begin{{tabular}}{{{align}}}",
-            r"\toprule",
-            head + r" \\",
-            r"\midrule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+def write_files(sections: Iterable[Shown], folder: Path) -> list[Path]:
+    """Write all tables (CSV, Markdown, LaTeX) and figures (SVG, PDF, PNG), one folder per plan."""
+    written = []
+    for shown in sections:
+        for item in (item for part in shown.parts for item in part.items):
+            if isinstance(item, Chart):
+                written += item.save(folder / "figures" / shown.section.name)
+                continue
+            contents = {"csv": item.to_csv(), "md": item.to_markdown(), "tex": item.to_latex()}
+            for ending, content in contents.items():
+                path = folder / "tables" / shown.section.name / f"{item.name}.{ending}"
+                with atomic_path(path) as part:
+                    part.write_text(content, encoding="utf-8", newline="\n")
+                written.append(path)
+    return written
 
 
-def _latex(words: str) -> str:
-    return "".join(LATEX.get(letter, letter) for letter in words)
-
-
-_SLANTED = r"\textit{{{}}}"
-
-
-def _latex_cell(cell: Cell, column: Column) -> str:
-    lines = [_leaning(_latex(line), column, _SLANTED) for line in _lines(cell)]
-    lines[0] = rf"\textbf{{{lines[0]}}}" if cell.best else lines[0]
-    if len(lines) == 1:
-        return lines[0]
-    small = [rf"{{\scriptsize {line}}}" for line in lines[1:]]
-    stacked = r" \\ ".join([lines[0], *small])
-    return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{stacked}\end{{tabular}}"
-
-
-def to_html(table: Table) -> str:
-    """Return the table as HTML, in a box that scrolls sideways on a small screen."""
-    head = "".join(
-        f'<th scope="col"{_classes(_kinds(column))}>{escape(column.heading)}</th>'
-        for column in table.columns
-    )
-    rows = ""
-    for row in table.rows:
-        cells = [f'<th scope="row">{escape(row[0].text)}</th>']
-        cells += map(_html_cell, row[1:], table.columns[1:])
-        rows += f"<tr>{''.join(cells)}</tr>\n"
-    return (
-        f"<figure><figcaption>{escape(table.caption)}</figcaption>\n"
-        f'<div class="scroll"><table{_classes(["many"] * (len(table.columns) > MANY))}>\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div></figure>\n"
-    )
-
-
-def _html_cell(cell: Cell, column: Column) -> str:
-    lines = [escape(line) for line in _lines(cell)]
-    lines[0] = f"<strong>{lines[0]}</strong>" if cell.best else lines[0]
-    lines[1:] = [f"<small>{line}</small>" for line in lines[1:]]
-    if cell.run:
-        lines[0] = f'<a href="#run-{escape(cell.run)}">{lines[0]}</a>'
-    names = [name for name in ("best", "worse") if getattr(cell, name)]
-    return f"<td{_classes(names + _kinds(column))}>{'<br>'.join(lines)}</td>"
-
-
-def _kinds(column: Column) -> list[str]:
-    return ["published"] * column.published + ["text"] * (not column.quantities)
-
-
-def _classes(names: list[str]) -> str:
-    return f' class="{" ".join(names)}"' if names else ""
-
-
-def _leaning(words: str, column: Column, pattern: str) -> str:
-    """Set the words of a published column in italics."""
-    return pattern.format(words) if column.published else words
-
-
-def _lines(cell: Cell) -> list[str]:
-    """Return the lines of a cell; the last one bears the mark of falling below Source."""
-    if cell.text or not cell.quantities:
-        return cell.text.split("\n")
-    if cell.missing:
-        return [NONE]
-    lines = [quantity.text for quantity in cell.quantities]
-    if cell.worse:
-        lines[-1] = f"{WORSE}{lines[-1]}"
-    return lines
+def print_summary(
+    sections: Iterable[Shown], console: Console, page: Path, warnings: Sequence[str] = ()
+) -> None:
+    """Print the first table of each section, all notes, and where the page is."""
+    notes = list(warnings)
+    for shown in sections:
+        console.rule(f"[bold]{escape(shown.section.plan.title)}", align="left", style="dim")
+        items = (item for part in shown.parts for item in part.items)
+        first = next((item for item in items if isinstance(item, Table)), None)
+        if first is not None:
+            console.print(first.caption, style="dim", highlight=False, markup=False)
+            console.print(first.to_rich())
+        console.print()
+        notes += shown.notes
+    for note in notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+    address = page.resolve().as_uri()
+    console.print(f"report: {escape(str(page))}", highlight=False, soft_wrap=True)
+    console.print(f"        [link={address}]{address}[/link]", highlight=False, soft_wrap=True)

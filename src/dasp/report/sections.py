@@ -1,104 +1,236 @@
-"""The sections of a report: one a plan, and a last one of the runs that belong to no plan."""
+"""The sections of a report, one per plan, and the tables and figures that each shows."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 
-from dasp.report.efficiencies import Efficiency
-from dasp.report.flags import Flags
-from dasp.report.folder import Folder, PlanRecord
-from dasp.report.groups import Group, group_runs, text
-from dasp.report.indicators import Indicators
-from dasp.report.parts import slug
-from dasp.report.runs import Run
+from dasp.bench.results import PlanRecord, Result, ResultFolder
+from dasp.core.errors import InputError
+from dasp.report import figures, published, tables
+from dasp.report.compare import PlanRun, RunGroup, group_runs, streams_of
+from dasp.report.figures import Chart, Looks
+from dasp.report.formats import Table
+from dasp.report.frame import leftover
 
-STREAMS, JUDGED, TOGETHER = "streams", "robustness", "together"
+TOGETHER = "together"
+Item = Table | Chart
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tables and figures under one heading; a folded part opens on a click."""
+
+    title: str
+    items: Sequence[Item]
+    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Section:
-    """What was measured for one plan; `name` is fit for a folder, empty if there is no plan."""
+    """What was measured for one plan; `name` is that of its folder, "" if there is no plan."""
 
     name: str
     plan: PlanRecord
-    groups: Sequence[Group]
-    indicators: Sequence[Indicators]
-    flags: Sequence[Flags]
-    efficiencies: Sequence[Efficiency]
-    beside: Sequence[Run]  # all runs of the folder, for the accuracy of what is measured here
-    missing: int  # files of the plan that are not there, or damaged
+    groups: Sequence[RunGroup]
+    costs: Sequence[tuple[str, Result]]
+    beside: Sequence[PlanRun]
+    """All runs of the folder, for the accuracy of what is measured here."""
+    missing: int
+    """The number of runs of the plan without a result."""
+
+    @cached_property
+    def looks(self) -> Looks:
+        """Return the look of each label, the same in all sections."""
+        labels = [*(run.label for run in self.beside), *(label for label, _ in self.costs)]
+        return figures.looks_of(labels)
 
     @property
-    def runs(self) -> list[Run]:
+    def id(self) -> str:
+        """Return its name in an address of the page."""
+        return f"plan-{self.name}"
+
+    @property
+    def runs(self) -> list[PlanRun]:
         """Return the runs of all groups."""
         return [run for group in self.groups for run in group.runs]
 
     @property
-    def asked(self) -> list[str]:
-        """Return the names of what is to be shown."""
-        kind = [self.plan.kind] if self.plan.kind != STREAMS else []
-        return list(dict.fromkeys([*self.plan.show, *kind]))
+    def unfinished(self) -> list[str]:
+        """Return a note if runs of the plan are missing."""
+        if not self.missing:
+            return []
+        again = f"; run `{self.plan.command}` to finish" if self.plan.command else ""
+        whole = len(self.plan.rows)
+        return [f"{self.plan.title}: {self.missing} of {whole} runs are missing{again}."]
 
 
-def sections_of(folder: Folder) -> list[Section]:
-    """Return the sections of a folder, in the order of the plan records."""
+Show = Callable[[Section], Iterator[Part]]
+
+
+def sections_of(found: ResultFolder) -> list[Section]:
+    """Return one section per plan, in the order of the plans, and one of all other runs."""
+    plans = [*found.plans, *_together(found.plans), *leftover(found)]
+    runs = [_plan_runs(plan, found) for plan in plans]
+    beside = list({(run.label, run.key): run for own in runs for run in own}.values())
     taken: set[str] = set()
     sections = []
-    for plan in [*folder.plans, *_together(folder), *_leftover(folder)]:
+    for plan, own in zip(plans, runs, strict=True):
         tries = (slug(plan.name) + (f"-{n}" if n > 1 else "") for n in count(1))
         name = next(name for name in tries if name not in taken)
         taken.add(name)
-        sections.append(
-            Section(
-                name,
-                plan,
-                group_runs(folder.runs[f] for f in plan.files if f in folder.runs),
-                [folder.indicators[f] for f in plan.files if f in folder.indicators],
-                [folder.flags[f] for f in plan.files if f in folder.flags],
-                [folder.efficiencies[f] for f in plan.files if f in folder.efficiencies],
-                beside=list(folder.runs.values()),
-                missing=len(set(plan.files) - folder.files),
-            )
-        )
+        have = [(label, found.results[key]) for label, key in plan.rows if key in found.results]
+        costs = [(label, result) for label, result in have if result.counts is None]
+        missing = len(plan.rows) - len(have)
+        sections.append(Section(name, plan, group_runs(own), costs, beside, missing))
     return sections
 
 
-def _together(folder: Folder) -> list[PlanRecord]:
-    """Return a plan of the streams of all plans that ask to be judged as a whole."""
-    plans = [plan for plan in folder.plans if TOGETHER in plan.show]
-    if len(plans) < 2:
+def _plan_runs(plan: PlanRecord, found: ResultFolder) -> list[PlanRun]:
+    have = [(label, key, found.results.get(key)) for label, key in plan.rows]
+    return [PlanRun(n, r.run.protocol, key, r) for n, key, r in have if r and r.counts is not None]
+
+
+def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
+    """Return a plan with the runs of all plans that ask to be shown together."""
+    asked = [plan for plan in plans if TOGETHER in plan.show]
+    if len(asked) < 2:
         return []
-    files = dict.fromkeys(name for plan in plans for name in plan.files)
-    about = f"All streams of these plans at once: {', '.join(plan.title for plan in plans)}."
-    return [PlanRecord("together", "All streams together", about, JUDGED, (), "", list(files))]
+    rows = list(dict.fromkeys(row for plan in asked for row in plan.rows))
+    about = f"All streams of these plans: {', '.join(plan.title for plan in asked)}."
+    return [PlanRecord("together", "All streams together", about, ["robustness"], "", rows)]
 
 
-def _leftover(folder: Folder) -> list[PlanRecord]:
-    """Return a plan that was never written down, of the files that no plan asked for."""
-    files = sorted(folder.files - {name for plan in folder.plans for name in plan.files})
-    if not files:
-        return []
-    kinds: dict[str, Mapping[str, object]] = {
-        "comparison": folder.runs,
-        "indicators": folder.indicators,
-        "flags": folder.flags,
-        "efficiency": folder.efficiencies,
-    }
-    show = [name for name, found in kinds.items() if not found.keys().isdisjoint(files)]
-    if not folder.plans:
-        return [PlanRecord("", "All runs", "", STREAMS, show, "", files)]
-    about = "Runs in this folder that belong to none of the plans above."
-    return [PlanRecord("other", "Other runs", about, STREAMS, show, "", files)]
+def slug(words: str) -> str:
+    """Return words as part of a file name.
+
+    >>> slug("Paper/Ablation, batch 64")
+    'paper-ablation-batch-64'
+    """
+    return re.sub(r"[^a-z0-9._]+", "-", words.lower()).strip("-.")
 
 
-def setting_names(groups: Sequence[Group]) -> list[str]:
-    """Return what tells each group from the others, such as "severity 3"; one alone has no name."""
-    settings = []
-    for group in groups:
-        run = group.runs[0]
-        only = " ".join(run.corruptions) or "all"
-        more = {"only": only, "batch": run.batch_size, "severity": run.severity}
-        settings.append({**run.data, **more})
-    names = dict.fromkeys(name for setting in settings for name in setting)
-    differing = [n for n in names if len({text(s.get(n)) for s in settings}) > 1]
-    return [", ".join(f"{n} {text(s.get(n))}" for n in differing) for s in settings]
+def _comparison(group: RunGroup, looks: Looks) -> Iterator[Part]:
+    first = [tables.main_table(group), figures.overview_chart(group, looks)]
+    first += [tables.diagnosis_table(group)]
+    if not group.name:  # of many settings, each in full would be too much
+        first += [
+            figures.stream_chart(group, group.telling, looks),
+            figures.diagnosis_chart(group, group.telling),
+            figures.domain_chart(group, group.telling, looks),
+        ]
+    yield Part("Comparison", _known(*first))
+    by_domain = [tables.domain_table(group, protocol) for protocol in group.protocols]
+    yield Part("Accuracy by domain, as tables", by_domain, folded=True)
+    same = _known(tables.paired_table(group), tables.rivals_table(group))
+    yield Part("On the same samples", same)
+
+
+def _published(group: RunGroup, _: Looks) -> Iterator[Part]:
+    found = [published.published_table(group, protocol) for protocol in group.protocols]
+    yield Part("Beside published results", _known(*found, published.claims_table(group)))
+
+
+def _forgetting(group: RunGroup, looks: Looks) -> Iterator[Part]:
+    charts = [figures.forgetting_chart(group, group.telling, looks)]
+    yield Part("Forgetting", _known(tables.forgetting_table(group), *charts))
+
+
+def _sensitivity(group: RunGroup, looks: Looks) -> Iterator[Part]:
+    charts = figures.sensitivity_charts(group, looks)
+    yield Part("Sensitivity", _known(*charts, tables.sensitivity_table(group)))
+
+
+def _details(group: RunGroup, _: Looks) -> Iterator[Part]:
+    items = [tables.options_table(group), tables.cost_table(group)]
+    yield Part("Options and time", items, folded=True)
+    yield Part("Every run", [tables.runs_table(group)], folded=True)
+
+
+def _robustness(section: Section) -> Iterator[Part]:
+    yield Part("Robustness", tables.robustness_tables(streams_of(section.groups)))
+
+
+def _stretches(section: Section) -> Iterator[Part]:
+    yield Part("Clean stretches", _known(tables.stretches_table(streams_of(section.groups))))
+
+
+def _diagnosis(section: Section) -> Iterator[Part]:
+    by_size = tables.diagnosis_by_size_table(section.groups)
+    by_stream = tables.diagnosis_by_stream_table(streams_of(section.groups))
+    yield Part("Diagnosis", _known(by_size, by_stream))
+
+
+def _batch_size(section: Section) -> Iterator[Part]:
+    charts = figures.batch_size_charts(section.groups, section.looks)
+    yield Part("Batch size", _known(*charts, tables.batch_size_table(section.groups)))
+
+
+def _efficiency(section: Section) -> Iterator[Part]:
+    if section.costs:
+        costs, runs = section.costs, section.beside
+        charts = figures.efficiency_charts(costs, runs, section.looks)
+        both = [tables.efficiency_table(costs, runs), tables.passes_table(costs)]
+        yield Part("Efficiency", [*charts, *both])
+
+
+def _known(*items: Item | None) -> list[Item]:
+    """Leave out what could not be drawn and tables without rows."""
+    return [i for i in items if i is not None and (isinstance(i, Chart) or i.rows)]
+
+
+def _by_group(
+    draw: Callable[[RunGroup, Looks], Iterator[Part]],
+) -> Callable[[Section], Iterator[Part]]:
+    """Draw each group of a section; of several groups, each is named by how it differs."""
+
+    def draw_all(section: Section) -> Iterator[Part]:
+        for group in section.groups:
+            for part in draw(group, section.looks):
+                if group.name:
+                    items = [replace(i, name=f"{slug(group.name)}-{i.name}") for i in part.items]
+                    part = Part(f"{part.title}: {group.name}", items, part.folded)
+                yield part
+
+    return draw_all
+
+
+SHOWN: dict[str, Show] = {
+    "comparison": _by_group(_comparison),
+    "published": _by_group(_published),
+    "forgetting": _by_group(_forgetting),
+    "sensitivity": _by_group(_sensitivity),
+    "batch_size": _batch_size,
+    "robustness": _robustness,
+    TOGETHER: lambda _: iter(()),  # has a section of its own
+    "stretches": _stretches,
+    "diagnosis": _diagnosis,
+    "efficiency": _efficiency,
+}
+"""What a plan's `show` can ask for."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A section with all that is shown of it."""
+
+    section: Section
+    parts: Sequence[Part]
+    notes: Sequence[str]
+
+
+def show(section: Section) -> Shown:
+    """Make the tables and figures of a section, once for the page, the files and the terminal."""
+    parts: list[Part] = []
+    unknown = [name for name in section.plan.show if name not in SHOWN]
+    notes = [*section.unfinished, *(f"this version cannot show {name!r}." for name in unknown)]
+    notes += [note for group in section.groups for note in group.notes]
+    asked = [SHOWN[name] for name in dict.fromkeys(section.plan.show) if name in SHOWN]
+    details = [] if section.name == TOGETHER else [_by_group(_details)]
+    for draw in (*asked, *details):
+        try:
+            parts += [part for part in draw(section) if part.items]
+        except InputError as error:  # the rest can still be shown
+            notes.append(str(error))
+    return Shown(section, parts, notes)

@@ -1,6 +1,7 @@
-"""What a running adaptation leaves behind: an event log, and counters to be scraped.
+"""Records of a running adaptation: an event log, and metrics for Prometheus.
 
-This room knows outcomes and files, no method and no model, so that whatever only reads a log (a
-page, a report) needs neither. The loop in `dasp.methods` writes; docs/operation.md says how to use
-it. Nothing here may cost a prediction: what cannot be written is counted, and said once.
+This package knows outcomes and files but no method and no model, so that a program that only
+reads a log (a page, a report) needs neither. The loop in `dasp.methods` writes them;
+docs/operation.md describes their use. A failure to write never costs a prediction: it is counted
+and logged once.
 """

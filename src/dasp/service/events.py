@@ -1,37 +1,43 @@
-"""The event log: one JSON object a line, appended, and read back with each batch once.
+"""The event log: one JSON object per line, appended, and read back with each batch once.
 
 Every line has `event`, `time` (seconds since 1970) and `batch`, the number of batches before it.
 
 - "start": a run begins; with `method`, `hyper`, `modalities`.
-- "batch": `index` (batches learnt since the last reset), `size`, `present` and `missing`
-  modalities, `scores` and `biased` (null if there is no diagnosis), `updated`, `loss`, `rejected`
-  and `rollback` (why, or null), `norms` (how far each modality's adapters are from the source).
-- "frozen": the same for a call inside `frozen()`, which is no batch of the stream.
+- "batch": `index` (batches processed since the last reset), `size`, `present` and `missing`
+  modalities, `scores` and `biased` (null without a diagnosis), `updated`, `loss`, `rejected` and
+  `rollback` (the reason, or null), `norms` (the distance of each modality's adapters from the
+  source state).
+- "frozen": the same for a call inside `frozen()`, which is not a batch of the stream.
 - "error": a batch that ended in an exception; with `error`.
-- "reset", "fit", "save", "load", "resume": with `path` where there is one.
+- "reset", "fit", "save", "load", "resume": with `path` if there is one.
 
 A number that is not finite is null, so that every line is JSON.
 """
 
 import errno
 import json
+import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dasp.core.errors import DataError, OptionError
+from dasp.core.types import Outcome
+from dasp.service.metrics import Counters, Gauges, exposition
 
-LIMIT = 64 * 2**20  # bytes a file; with the one before it, a log takes twice this at most
+LIMIT = 64 * 2**20  # bytes per file; with the previous file, a log takes at most twice this
 Event = dict[str, Any]
+LOGGER = logging.getLogger("dasp")
 
 
 class EventLog:
-    """Appends lines to a file. Past `limit` bytes the file becomes `<name>.1`, replacing the last.
+    """Appends lines to a file. At `limit` bytes the file becomes `<name>.1`, replacing the last.
 
-    Each line is one write, so a kill cuts at most the last one, and the next writer removes what
-    is left of it. The file is opened for each line: it may be moved away at any time.
+    Each line is one write, so a kill truncates at most the last one, and the next writer removes
+    the rest of it. The file is opened for each line, so it may be moved at any time.
     """
 
     def __init__(self, path: str | Path, limit: int = LIMIT) -> None:
@@ -39,12 +45,12 @@ class EventLog:
         self._mended = False
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.is_dir():
-            raise OptionError(f"log={str(path)!r} is a folder: give the path of a file.")
+            raise OptionError(f"log={str(path)!r} is a directory: give the path of a file.")
         if self.path.exists():
             self._refuse_foreign()
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Append one event, whole or not at all; raises OSError if it cannot."""
+        """Append one event, completely or not at all; raise OSError if that fails."""
         line = (json.dumps(_plain(event), allow_nan=False) + "\n").encode()
         if not self._mended:
             self._mend()
@@ -60,7 +66,7 @@ class EventLog:
             os.close(handle)
 
     def to_disk(self) -> None:
-        """Wait until all that was written would survive a power failure."""
+        """Wait until everything written would survive a power failure."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -68,7 +74,7 @@ class EventLog:
             os.close(handle)
 
     def _mend(self) -> None:
-        """Remove a last line that a kill has cut."""
+        """Remove a last line that a kill has truncated."""
         if self.path.exists():
             with self.path.open("rb+") as file:
                 whole = file.read().rfind(b"\n") + 1
@@ -80,20 +86,20 @@ class EventLog:
             first = file.readline()
         if first.endswith(b"\n") and not isinstance(_parsed(first), dict):
             raise OptionError(
-                f"log={str(self.path)!r} exists and is no event log: give another path."
+                f"log={str(self.path)!r} exists and is not an event log: give another path."
             )
 
 
 def older(path: Path) -> Path:
-    """Return where a log goes when it has reached its limit."""
+    """Return the path of a log that has reached its limit."""
     return path.with_name(path.name + ".1")
 
 
 def read(path: str | Path) -> list[Event]:
     """Return the events of the last run in a log, in order, each batch once.
 
-    A run that went on from a checkpoint after a kill has run some batches twice: "resume" replaces
-    what the log has from its place on. A last line that was cut is left out.
+    A run that was resumed from a checkpoint after a kill has processed some batches twice: a
+    "resume" replaces the events from its batch on. A truncated last line is ignored.
     """
     path = Path(path)
     if not path.is_file():
@@ -108,15 +114,127 @@ def read(path: str | Path) -> list[Event]:
     return kept
 
 
+class Recorder:
+    """The counters of an adaptation and, optionally, its event log.
+
+    `about` describes the run in the "start" event. A failure to write never costs a prediction.
+    """
+
+    def __init__(
+        self, modalities: Sequence[str], about: Mapping[str, Any], log: str | Path | None
+    ) -> None:
+        self.counters = Counters(modalities)
+        self.log = None if log is None else EventLog(log)
+        self._about, self._begun, self._warned = about, False, False
+        self._fit: dict[str, Any] | None = None
+        self._last: Outcome | None = None
+        self._last_time = 0.0
+
+    def outcome(
+        self,
+        outcome: Outcome,
+        present: Sequence[str],
+        index: int,
+        norms: Callable[[], Mapping[str, float]],
+        frozen: bool = False,
+    ) -> None:
+        """Record the outcome of one call; `norms` is only called if there is a log."""
+        counters, size = self.counters, len(outcome.logits)
+        missing = [name for name in counters.modalities if name not in present]
+        event: dict[str, Any] = {"event": "frozen" if frozen else "batch"}
+        if self.log is not None:
+            event |= {"index": index, "size": size, "present": present, "missing": missing}
+            event |= {"scores": None, "biased": None, "updated": outcome.updated}
+            if outcome.diagnosis is not None:
+                event |= {"scores": outcome.diagnosis.scores, "biased": outcome.diagnosis.biased}
+            event |= {"loss": outcome.loss, "rejected": outcome.rejected}
+            event |= {"rollback": outcome.rollback, "norms": norms()}
+            self._write(event)
+        if frozen:
+            counters.add("frozen")
+            return
+        self._last, self._last_time = outcome, time.time()
+        counters.add("batches")
+        counters.add("samples", size)
+        counters.add("updates", outcome.updated)
+        counters.add("rejections", outcome.rejected is not None)
+        counters.add("rollbacks", outcome.rollback is not None)
+        counters.add_each("missing", missing)
+        if outcome.diagnosis is not None:
+            counters.add_each("flags", outcome.diagnosis.biased)
+
+    def error(self, error: Exception) -> None:
+        """Record a call that ended in an exception."""
+        if self.log is not None:
+            self._write({"event": "error", "error": f"{type(error).__name__}: {error}"})
+        self.counters.add("batches")
+        self.counters.add("errors")
+
+    def event(self, kind: str, count: str | None = None, path: str | Path | None = None) -> None:
+        """Record an event other than a batch."""
+        if count is not None:
+            self.counters.add(count)
+        if self.log is not None:
+            self._write({"event": kind} | ({} if path is None else {"path": path}))
+
+    def to_disk(self) -> None:
+        """Write the log to disk, so that it survives a power failure."""
+        if self.log is not None:
+            self.guarded(self.log.to_disk, "the event log")
+
+    def guarded(self, action: Callable[[], None], what: str) -> bool:
+        """Run a write; count a failure, warn once, and continue. Return whether it succeeded."""
+        try:
+            action()
+        except OSError as error:
+            self.counters.add("write_errors")
+            if not self._warned:
+                LOGGER.warning("dasp could not write %s and continues without: %s", what, error)
+                self._warned = True
+            return False
+        return True
+
+    def metrics(self, index: int, norms: Mapping[str, float]) -> str:
+        """Return the counters, last scores and norms in Prometheus' text format."""
+        diagnosis = self._last.diagnosis if self._last else None
+        gauges: Gauges = {
+            "batch_index": ("Batches processed since the last reset", index),
+            "last_batch_timestamp_seconds": ("Time of the last batch", self._last_time),
+            "score": ("Redundancy in the last batch", diagnosis.scores if diagnosis else {}),
+            "adapter_norm": ("Distance of the adapters from their source state", norms),
+        }
+        return exposition(self.counters, gauges)
+
+    def _write(self, event: dict[str, Any]) -> None:
+        assert self.log is not None
+        if not self._begun and event["event"] == "fit":
+            self._fit = event  # the next event shows whether a run starts or resumes
+            return
+        if not self._begun and event["event"] != "resume":
+            modalities = self.counters.modalities
+            self._append({"event": "start", **self._about, "modalities": modalities})
+            if self._fit is not None:
+                self._append(self._fit)
+        self._begun = True
+        self._append(event)
+
+    def _append(self, event: dict[str, Any]) -> None:
+        assert self.log is not None
+        place = {"event": event["event"], "time": time.time()}
+        place["batch"] = self.counters.totals["batches"]
+        log, line = self.log, {**place, **event}
+        self.guarded(lambda: log.write(line), f"the event log {log.path}")
+
+
 def _lines(path: Path) -> Iterator[Event]:
     for file in (older(path), path):
         if not file.is_file():
             continue
         lines = file.read_bytes().split(b"\n")
-        for number, line in enumerate(lines[:-1], start=1):  # what follows the last \n was cut
+        for number, line in enumerate(lines[:-1], start=1):  # after the last \n: a truncated line
             event = _parsed(line)
             if not isinstance(event, dict) or not {"event", "batch"} <= event.keys():
-                raise DataError(f"{file}, line {number} is no event: {line[:60]!r}.")
+                raise DataError(f"{file}, line {number} is not an event: {line[:60]!r}.")
             yield event
 
 
@@ -128,7 +246,7 @@ def _parsed(line: bytes) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Turn a value into one that JSON has: numbers that are not finite become None."""
+    """Convert a value to JSON types; numbers that are not finite become None."""
     if isinstance(value, Mapping):
         return {str(name): _plain(own) for name, own in value.items()}
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""Where data and corruptions meet: clips of a domain, damaged while loading or on disk.
+"""Domains and the streams that visit them: clips corrupted while loading or on disk.
 
-A `Domain` is (modality, corruption, severity). `domain_dataset` gives its clips as a data set
+A `Domain` is (modality, corruption, severity). `domain_dataset` returns its clips as a data set
 for `dasp.data.Loader`; `corrupt_tree` writes them in READ's tree; both give the same bits, for
 any number of workers. `checksums` tells whether two labs have the same data.
 """

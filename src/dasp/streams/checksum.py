@@ -1,4 +1,4 @@
-"""Short hashes of the first samples of each domain: do two labs have the same data?"""
+"""Short hashes of the first samples of each domain, to tell whether two labs have the same data."""
 
 import hashlib
 import json
@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dasp.core.errors import DataError, OptionError
+from dasp.core.errors import DataError, OptionError, cause
 from dasp.core.files import atomic_path
+from dasp.core.progress import with_bar
 from dasp.core.sound import pcm16
-from dasp.data.causes import cause
-from dasp.data.dataset import ClipDataset
-from dasp.data.manifest import Manifest
-from dasp.data.parallel import run_jobs, with_bar
+from dasp.data.clips import Manifest
+from dasp.data.loading import ClipDataset, run_jobs
 from dasp.data.shapes import FLAVOURS, SENSORS, SPLITS, SoundingShapes
 from dasp.streams.corrupt import check_records
 from dasp.streams.domains import Domain, DomainDamage, all_domains, domain_dataset
@@ -39,11 +38,11 @@ def checksums(
     """Return {domain: hash} of the pixels and 16-bit samples of the first `count` clips.
 
     The clean frames and sounds come first, as "video/clean" and "audio/clean". With `on_disk`
-    the corrupted tree is read instead of made; the hashes are the same, and a tree that was
-    made with another seed or otherwise than asked for is refused.
+    the corrupted tree is read; the hashes are the same, and a tree that was made with another
+    seed or other settings is refused.
     """
     if count < 1:
-        raise OptionError(f"count is the number of clips to hash, at least 1, not {count}.")
+        raise OptionError(f"count, the number of clips to hash, must be at least 1, not {count}.")
     if on_disk:
         damages = [DomainDamage(domain, seed, frost_dir, noise_dir) for domain in domains]
         check_records(manifest, damages, out)
@@ -84,10 +83,10 @@ def _hash(settings: "partial[ClipDataset]", work: tuple[str, Domain | None]) -> 
 def shapes_checksums(
     count: int = 100, workers: int | None = None, show: bool = False
 ) -> dict[str, str]:
-    """Return {name: hash} of the built-in set: what `BUILT_IN` holds on every processor.
+    """Return {name: hash} of the built-in set, equal to the file `BUILT_IN` on every processor.
 
-    The first `count` clean samples of each flavour, split and sensor, then the first four test
-    samples under each corruption at severity 5.
+    Hashed are the first `count` clean samples of each flavour, split and sensor, and the first
+    four test samples under each corruption at severity 5.
     """
     sets = [
         (SoundingShapes(split, count, flavour), sensor)
@@ -116,24 +115,26 @@ def _hash_shapes(part: tuple[SoundingShapes, str]) -> tuple[str, str]:
 
 
 def save_checksums(path: Path, hashes: dict[str, str]) -> None:
-    """Write hashes as JSON, to be sent to another lab."""
+    """Write hashes as JSON."""
     with atomic_path(path) as part:
         part.write_text(json.dumps(hashes, indent=1) + "\n", encoding="utf-8")
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """Return the hashes that `save_checksums` wrote, here or in another lab."""
+    """Return the hashes written by `save_checksums`."""
     try:
         theirs: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"cannot read the checksums {path}: {cause(error)}.") from error
     if not isinstance(theirs, dict):
-        raise DataError(f"{path} holds no checksums: make them with 'dasp data checksum --save'.")
+        raise DataError(
+            f"{path} has no checksums in it: make them with 'dasp data checksum --save'."
+        )
     return theirs
 
 
 def differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    """Return the domains whose hashes differ or are there on one side only.
+    """Return the domains whose hashes differ or exist on one side only.
 
     >>> differences({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"})
     ['b', 'c']

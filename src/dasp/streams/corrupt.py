@@ -1,4 +1,4 @@
-"""Corrupted copies of a data set on disk, in READ's tree, safe to interrupt."""
+"""Write corrupted copies of a data set in READ's tree; safe to interrupt."""
 
 import json
 from collections.abc import Sequence
@@ -6,18 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dasp.core.errors import DataError, InputError
-from dasp.core.files import atomic_path
-from dasp.data.manifest import Clip, Manifest
-from dasp.data.media import extra, read_wave, write_wave
-from dasp.data.parallel import run_jobs, with_bar
-from dasp.data.trees import corrupted_dir, corrupted_frame, corrupted_wav, remove_leftovers
-from dasp.data.video import corruption_image, read_frame
+from dasp.core.extras import extra
+from dasp.core.files import atomic_path, remove_leftovers
+from dasp.core.progress import with_bar
+from dasp.data.clips import Clip, Manifest, corrupted_dir, corrupted_frame, corrupted_wav
+from dasp.data.features import corruption_image
+from dasp.data.loading import run_jobs
+from dasp.data.media import read_frame, read_wave, write_wave
 from dasp.streams.domains import Domain, DomainDamage
 
 
 @dataclass
 class CorruptReport:
-    """How many files were written, how many were there already, and what failed: (clip, reason)."""
+    """The numbers of files made and kept, and the failures as (clip, reason)."""
 
     made: int = 0
     kept: int = 0
@@ -26,7 +27,7 @@ class CorruptReport:
 
 @dataclass(frozen=True)
 class _TreeWriter:
-    """Writes the files of one (domain, clip) by its number; small enough to send to a worker."""
+    """Writes the files of one (domain, clip) by its index; small enough to send to a worker."""
 
     clips: Sequence[Clip]
     damages: Sequence[DomainDamage]
@@ -83,9 +84,9 @@ def corrupt_tree(
 ) -> CorruptReport:
     """Write `<folder>-C/<corruption>/severity_<k>/…` for each domain, there or in `out`.
 
-    Frames by default are the one that evaluation uses (the middle one). Files that are there
-    are kept, so an interrupted run goes on where it stopped; a tree made with another seed,
-    other textures or another version is refused. A clip that cannot be read is reported.
+    By default only the frame used for evaluation (the middle one) is corrupted. Existing files
+    are kept, so that an interrupted run continues where it stopped; a tree made with another
+    seed, other textures or another version is refused. A clip that cannot be read is reported.
     """
     extra("soundfile")
     damages = [DomainDamage(domain, seed, frost_dir, noise_dir) for domain in domains]
@@ -107,9 +108,9 @@ def corrupt_tree(
 
 
 def check_records(manifest: Manifest, damages: Sequence[DomainDamage], out: Path | None) -> None:
-    """Refuse a tree whose record says that it was made otherwise than `damages` say.
+    """Raise an error for a tree whose record differs from `damages`.
 
-    Trees of other programs have no record and are taken as they are.
+    Trees of other programs have no record and are accepted.
     """
     for damage in damages:
         for folder in _folders(manifest, damage.domain, out):
@@ -117,7 +118,7 @@ def check_records(manifest: Manifest, damages: Sequence[DomainDamage], out: Path
 
 
 def _folders(manifest: Manifest, domain: Domain, out: Path | None) -> list[Path]:
-    """Return the folders that a domain writes to; two sources may not share one."""
+    """Return the directories that a domain writes to; two sources must not share one."""
     of_modality = {
         clip.video_dir if domain.modality == "video" else clip.audio_dir for clip in manifest.clips
     }
@@ -126,14 +127,14 @@ def _folders(manifest: Manifest, domain: Domain, out: Path | None) -> list[Path]
     ]
     if len(set(folders)) < len(folders):
         raise DataError(
-            f"several folders of {manifest.name} have one name and would mix in {out}: "
-            "leave out= away, so that each copy lies beside its original."
+            f"several directories of {manifest.name} have the same name and would mix in {out}: "
+            "omit out=, so that each copy lies beside its original."
         )
     return folders
 
 
 def _claim(folder: Path, damage: DomainDamage) -> None:
-    """Record how the copies in `folder` are made, or refuse to mix them with others."""
+    """Record how the copies in `folder` are made; raise an error if others are there."""
     record, settings = _record(folder, damage), _settings(damage)
     if _is_recorded(record, settings):
         remove_leftovers(folder)
@@ -141,14 +142,14 @@ def _claim(folder: Path, damage: DomainDamage) -> None:
     pattern = "*.jpg" if damage.modality == "video" else "*.wav"
     if folder.is_dir() and next(folder.rglob(pattern), None) is not None:
         raise DataError(
-            f"{folder} holds files that were not written here: remove it, or choose another out."
+            f"{folder} contains files of another program: remove it, or choose another out."
         )
     with atomic_path(record) as part:
         part.write_text(json.dumps(settings, indent=1), encoding="utf-8")
 
 
 def _is_recorded(record: Path, settings: dict[str, str | int]) -> bool:
-    """Return whether there is a `record`, and refuse one that tells of other settings."""
+    """Return whether there is a `record`; raise an error if it has other settings."""
     folder = record.parent
     if not record.exists():
         return False

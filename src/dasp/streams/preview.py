@@ -1,4 +1,4 @@
-"""Contact sheets: one clip, or one built-in sample, under every corruption and severity."""
+"""Draw contact sheets: one clip or one built-in sample under every corruption and severity."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -10,30 +10,29 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dasp.core.files import atomic_path
 from dasp.corruptions import names
-from dasp.data.audio import fbank
-from dasp.data.manifest import Clip
-from dasp.data.media import read_wave
+from dasp.data.clips import Clip
+from dasp.data.features import corruption_image, fbank
+from dasp.data.media import read_frame, read_wave
 from dasp.data.shapes import SENSORS, SoundingShapes
-from dasp.data.video import corruption_image, read_frame
 from dasp.streams.domains import SEVERITIES, Domain, DomainDamage
 
 NAMES = ("frames", "sounds", "depths")
-CELL = 160  # pixels a picture
+CELL = 160  # pixels per picture
 GAP = 6
-LEFT = 150  # room for the names
+LEFT = 150  # width of the names
 TOP = 34
-COLOURS = np.array(  # dark blue to yellow, even in lightness
+COLOURS = np.array(  # dark blue to yellow, uniform in lightness
     [(12, 8, 60), (84, 18, 120), (170, 50, 100), (235, 110, 50), (250, 220, 90)], dtype=float
 )
 QUIET, LOUD = -14.0, 6.0  # log-mel energies at the ends of the colours
 NEAR, FAR = 500.0, 2800.0  # millimetres at the bright and the dark end of the colours
-NOTHING = (200, 200, 200)  # where no light came back
+NOTHING = (200, 200, 200)  # pixels without return
 
 
 def preview_frames(
     clip: Clip, seed: int = 0, frame: int | None = None, frost_dir: Path | None = None
 ) -> Image.Image:
-    """Return a sheet of one frame: a row a corruption, the clean frame and severities 1 to 5."""
+    """Return a sheet of one frame: one row per corruption, clean and severities 1 to 5."""
     index = clip.frame_index(frame)
     image = corruption_image(read_frame(clip.frames[index]))
 
@@ -47,7 +46,7 @@ def preview_frames(
 
 
 def preview_sounds(clip: Clip, seed: int = 0, noise_dir: Path | None = None) -> Image.Image:
-    """Return a sheet of spectrograms: a row a corruption, time to the right, pitch upwards."""
+    """Return a sheet of spectrograms: one row per corruption, time to the right, pitch upwards."""
     wave = read_wave(clip.wav)
 
     def picture(domain: Domain | None) -> Image.Image:
@@ -76,7 +75,7 @@ def preview_shapes(index: int = 0, flavour: str = "balanced", seed: int = 0) -> 
 
 
 def distances(depth: NDArray[np.uint16]) -> Image.Image:
-    """Return an (H, W) map of millimetres as a picture: near is bright, nothing is grey.
+    """Return an (H, W) depth map in millimetres as a picture: near is bright, no return is grey.
 
     >>> distances(np.full((32, 32), 900, np.uint16)).size
     (32, 32)
@@ -104,7 +103,7 @@ def _coloured(level: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 
 def save_sheets(sheets: Sequence[Image.Image], folder: Path) -> list[Path]:
-    """Write all sheets (frames, sounds and, of three, depths) or none; return where they are."""
+    """Write all sheets (frames, sounds and possibly depths) or none; return their paths."""
     targets = [folder / f"preview-{name}.png" for name in NAMES[: len(sheets)]]
     with ExitStack() as stack:
         parts = [stack.enter_context(atomic_path(target)) for target in targets]

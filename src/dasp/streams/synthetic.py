@@ -1,6 +1,6 @@
-"""A synthetic world of sensors: classes are patterns, noise hides them, a shift offsets a sensor.
+"""Synthetic sensor data: one pattern per class plus noise, and an offset per shifted sensor.
 
-It is what the contract check and the tests use; nothing in it is a claim about real data.
+Used by the contract check and the tests; it says nothing about real data.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ CLEAN = "clean"
 
 
 class SyntheticWorld:
-    """Paired samples (B, steps, features) a modality, drawn around one pattern a class.
+    """Paired samples (B, steps, features) per modality, drawn around one pattern per class.
 
     >>> world = SyntheticWorld(("audio", "video"), classes=4)
     >>> batch = next(world.stream(["audio"], batches=1, size=2))
@@ -40,7 +40,7 @@ class SyntheticWorld:
         self.offsets = {name: torch.randn(features, generator=generator) for name in modalities}
 
     def draw(self, size: int, seed: int, shift: Mapping[str, float] | None = None) -> Batch:
-        """Draw one labelled batch; `shift` gives how strongly each modality is offset."""
+        """Draw one labelled batch; `shift` is the strength of each modality's offset."""
         generator = torch.Generator().manual_seed(seed)
         labels = torch.randint(self.classes, (size,), generator=generator)
         inputs: dict[str, Tensor] = {}
@@ -53,7 +53,7 @@ class SyntheticWorld:
     def stream(
         self, domains: list[str], batches: int, size: int = 64, strength: float = 2.0
     ) -> Iterator[Batch]:
-        """Give `batches` batches of each domain in turn; a domain is "clean" or a modality."""
+        """Yield `batches` batches of each domain in turn; a domain is "clean" or a modality."""
         for place, domain in enumerate(domains):
             shift = None if domain == CLEAN else {domain: strength}
             for index in range(batches):

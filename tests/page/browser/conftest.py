@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import sync_playwright
 
-from dasp.page.built_in import BATCH, BuiltInStream
-from dasp.page.demo import demo_session
 from dasp.page.server import Page
+from dasp.page.session import demo_session
+from dasp.page.streams import BATCH, BuiltInStream
 
 SCREENSHOTS = Path(__file__).parents[3] / "out" / "screenshots"
 PATIENCE = 240_000  # milliseconds: a shared machine may be slow, and nothing here is timed

@@ -142,18 +142,6 @@ def test_a_lost_line_is_said_and_comes_back_with_the_history(visit, demo):
     tab.expected()  # the browser writes failed attempts to its console
 
 
-def test_a_wrong_message_is_answered_and_the_page_goes_on(visit, demo):
-    tab = visit()
-    answer = tab.evaluate(
-        "new Promise(done => { const line = new WebSocket(`ws://${location.host}/ws`);"
-        "line.onmessage = m => { const said = JSON.parse(m.data);"
-        "if (said.kind === 'error') { line.close(); done(said.message); } };"
-        "line.onopen = () => line.send('nonsense'); })"
-    )
-    assert "JSON" in answer
-    assert tab.evaluate("document.body.dataset.line") == "live"
-
-
 def test_a_slow_browser_misses_pictures_and_holds_nobody_up(visit, demo):
     slow, quick = visit(), visit()
     before = batches(quick)

@@ -1,76 +1,91 @@
-"""Do the items of a plan on this machine: arrays first, then every item, one thread each."""
+"""Run jobs on this machine: features first, then every job, one thread each."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
 import torch
+from rich.progress import Progress
 
-from dasp.bench.features import Part
-from dasp.bench.prepare import Place, claim, fill_store, open_features
-from dasp.bench.progress import Bars
-from dasp.bench.work import Item, Work
-from dasp.core.clock import Seconds
-from dasp.data.parallel import cores, run_jobs
+from dasp.bench.cells import run_job
+from dasp.bench.engines import Workspace, fill_store, open_features
+from dasp.bench.plan import Job
+from dasp.bench.results import claimed, is_done, write_result
+from dasp.core.clock import Clock, Seconds, shares
+from dasp.core.errors import DataError
+from dasp.core.progress import bars
+from dasp.data.loading import run_jobs
 
 
 class Local:
-    """Processes of this machine, `Place.workers` of them."""
+    """Processes of this machine, `Workspace.workers` of them."""
 
-    def processes(self, place: Place) -> int:
-        """Return how many there are; none means that this one does everything."""
-        return cores() if place.workers is None else place.workers
-
-    def run(
-        self, work: Work, items: Sequence[Item], place: Place, done: int, show: bool = True
-    ) -> None:
-        """Do every item; see `Engine`."""
-        needed: dict[str, set[Part]] = {}
-        for item in items:
-            needed.setdefault(item.model, set()).update(work.arrays(item))
-        total = sum(map(work.steps, items))
+    def run(self, jobs: Sequence[Job], workspace: Workspace, show: bool = True) -> None:
+        """Run every job; see `Engine`."""
         news = get_context("fork").SimpleQueue() if show else None
-        with Bars(show) as bars:
-            fill_store(needed, work.data, place, bars)
-            with bars.listening(news, total, done, done + len(items), work.title):
-                _run_all(_Job(work, place, news), items, place)
+        work = _Work(workspace, news)
+        try:
+            with bars(show) as progress:
+                fill_store(jobs, workspace, progress)
+                with _shown(progress, news, jobs):
+                    finished = list(run_jobs(work, jobs, workspace.workers))
+                    for job, done in zip(jobs, finished, strict=True):
+                        while not done:  # another runner has it: wait, and take over if it died
+                            with claimed(workspace.results, job.run.key, wait=True):
+                                pass
+                            done = work(job)
+        except BrokenProcessPool as error:
+            raise DataError(
+                "a worker process was killed: if memory ran out, lower --workers; then run it "
+                "again, what is finished is kept."
+            ) from error
 
 
-LOCAL = Local()
+class _Work:
+    """What a worker does; sent to each worker once, which opens models and data itself."""
 
+    def __init__(self, workspace: Workspace, news: Any) -> None:
+        self.workspace, self.news = workspace, news
 
-class _Job:
-    """What a worker does; it goes to each worker once, models and data are opened there."""
-
-    def __init__(self, work: Work, place: Place, news: Any) -> None:
-        self.work, self.place, self.news = work, place, news
-
-    def __call__(self, item: Item) -> bool:
-        """Do one item unless it is done or another process has it; tell whether it is done."""
+    def __call__(self, job: Job) -> bool:
+        """Run a job unless another process has claimed it; tell whether it is done."""
         torch.set_num_threads(1)
-        with claim(self.place.results, item.key) as mine:
-            if not mine:
-                return False
-            rest = self.work.rest(item, self.place.results)
-            if rest is not None:
-                self._do(rest)
-        return True
+        results = self.workspace.results
+        with claimed(results, job.run.key) as mine:
+            if mine and not is_done(results, job.run):
+                features = open_features(job, self.workspace)
+                write_result(results, run_job(job, features, self._tick))
+        return mine
 
-    def _do(self, item: Item) -> None:
-        name = self.work.name(item)
-
-        def tick(steps: int, seconds: Seconds) -> None:
-            if self.news is not None:
-                self.news.put((name, steps, seconds))
-
-        features = open_features(item.model, self.work.data, self.place)
-        self.work.write(self.place.results, item, self.work.outcomes(item, features, tick))
+    def _tick(self, batches: int, seconds: Seconds) -> None:
+        if self.news is not None:
+            self.news.put((batches, seconds))
 
 
-def _run_all(job: _Job, items: Sequence[Item], place: Place) -> None:
-    finished = list(run_jobs(job, items, place.workers))
-    elsewhere = [item for item, done in zip(items, finished, strict=True) if not done]
-    for item in elsewhere:  # another runner has them: wait, and take over if it died
-        while not job(item):
-            with claim(place.results, item.key, wait=True):
-                pass
+@contextmanager
+def _shown(progress: Progress, news: Any, jobs: Sequence[Job]) -> Iterator[None]:
+    """Show the batches that workers report, and what their time is spent on."""
+    if news is None:
+        yield
+        return
+    bar = progress.add_task("adapt", total=sum(job.batches() for job in jobs))
+    clock, over = Clock(), threading.Event()
+
+    def listen() -> None:
+        while not (over.wait(0.1) and news.empty()):
+            while not news.empty():
+                batches, seconds = news.get()
+                clock.add(seconds)
+                line = f"adapt  {shares(clock.seconds)}"
+                progress.update(bar, advance=batches, description=line)
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        over.set()
+        listener.join(timeout=5)  # a worker may have been killed in the midst of a report

@@ -1,4 +1,4 @@
-"""The 36 classes of the set: how each looks, sounds and is formed, and how hard a flavour is."""
+"""The 36 classes: appearance, sound and form of each, and the difficulty of each flavour."""
 
 from dataclasses import dataclass, replace
 
@@ -11,13 +11,13 @@ PATTERNS = ("steady", "pluck", "pulses", "rise", "fall", "trill")
 RELIEFS = ("flat", "dome", "bowl", "ridge", "wedge")
 
 CLASSES = 36
-# Where a texture shows badly inside an outline, the two together are no class.
+# Pairs that are not classes, as the texture is hard to see inside the outline.
 _LEFT_OUT = {("ring", "rings"), ("ring", "dots"), ("crescent", "rings"), ("hourglass", "dots")}
 
 
 @dataclass(frozen=True)
-class Look:
-    """What is seen of a class; `hue` (0–1) is its colour, that of all looks of this outline."""
+class Appearance:
+    """What is seen of a class; the `hue` (0–1) is shared by all classes with this outline."""
 
     outline: str
     texture: str
@@ -34,46 +34,46 @@ class Voice:
 
 @dataclass(frozen=True)
 class Form:
-    """What a depth sensor measures of a class: the outline that is seen, and its relief."""
+    """What a depth sensor measures of a class: its outline and its relief."""
 
     outline: str
     relief: str
 
 
-def _looks() -> tuple[Look, ...]:
+def _appearances() -> tuple[Appearance, ...]:
     pairs = [(o, t) for o in OUTLINES for t in TEXTURES if (o, t) not in _LEFT_OUT]
-    # The hue goes with the outline, so that only its fine texture tells a look from its kin.
-    return tuple(Look(o, t, OUTLINES.index(o) * 3 % 8 / 8) for o, t in pairs)
+    # The hue depends on the outline, so that only the fine texture separates similar classes.
+    return tuple(Appearance(o, t, OUTLINES.index(o) * 3 % 8 / 8) for o, t in pairs)
 
 
 def _voices() -> tuple[Voice, ...]:
     pairs = [Voice(t, p) for t in TIMBRES for p in PATTERNS]
-    # A stride without common divisor spreads each timbre over all outlines.
+    # A stride coprime to the number of classes spreads each timbre over all outlines.
     return tuple(pairs[i * 11 % CLASSES] for i in range(CLASSES))
 
 
 def _forms() -> tuple[Form, ...]:
-    # A relief goes with another texture in each outline, so that none stands for a texture.
-    places = [(OUTLINES.index(k.outline), TEXTURES.index(k.texture)) for k in LOOKS]
+    # Each outline pairs reliefs and textures differently, so that no relief implies a texture.
+    places = [(OUTLINES.index(a.outline), TEXTURES.index(a.texture)) for a in APPEARANCES]
     return tuple(Form(OUTLINES[o], RELIEFS[(o + t) % len(RELIEFS)]) for o, t in places)
 
 
-LOOKS = _looks()
+APPEARANCES = _appearances()
 VOICES = _voices()
 FORMS = _forms()
 NAMES = tuple(
-    f"{look.texture} {look.outline}, {voice.timbre} {voice.pattern}"
-    for look, voice in zip(LOOKS, VOICES, strict=True)
+    f"{appearance.texture} {appearance.outline}, {voice.timbre} {voice.pattern}"
+    for appearance, voice in zip(APPEARANCES, VOICES, strict=True)
 )
 
 
 @dataclass(frozen=True)
 class Flavour:
-    """How hard a set is: ranges that each sample draws from.
+    """The difficulty of a set: the ranges that each sample draws from.
 
     `radius` in pixels; `contrast` of the object against its surroundings (1: full); `grain` of the
-    sensor, standard deviation in grey levels; `snr` of the event in the room's noise, decibels;
-    `bad` is the share of samples of which one modality is absent or dubbed.
+    sensor, a standard deviation in grey levels; `snr` of the event in the room's noise, in dB;
+    `bad` is the share of samples in which one modality is absent or dubbed.
     """
 
     radius: tuple[float, float]
@@ -83,7 +83,7 @@ class Flavour:
     bad: float
 
     def easier(self) -> "Flavour":
-        """Return the set that training starts with: a quiet room, and nothing bad."""
+        """Return the flavour that training starts with: a quiet room and no bad modality."""
         return replace(self, snr=(10.0, 28.0), bad=0.0)
 
 
@@ -94,7 +94,7 @@ FLAVOURS = {
 
 
 def flavour_named(name: str) -> Flavour:
-    """Return a flavour by name: "balanced", "sound", or one of them with "_easy" behind it."""
+    """Return a flavour by name: "balanced" or "sound", optionally with the suffix "_easy"."""
     plain = name.removesuffix("_easy")
     if plain not in FLAVOURS:
         known = [known + end for known in FLAVOURS for end in ("", "_easy")]

@@ -1,4 +1,4 @@
-"""The set as a user sees it: frames, sounds and range pictures that belong together."""
+"""The data set: frames, sounds and depth maps of the same object."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,15 +11,14 @@ from torch.utils.data import Dataset
 
 from dasp.core.errors import OptionError
 from dasp.core.seeding import check_seed, numpy_generator
-from dasp.data.audio import FbankOptions, log_mel
-from dasp.data.dataset import MODALITIES, Damage, Sample
-from dasp.data.shapes.classes import CLASSES, FORMS, LOOKS, VOICES, flavour_named
+from dasp.data.features import MEAN, STD, FbankOptions, log_mel
+from dasp.data.loading import MODALITIES, Damage, Sample
+from dasp.data.shapes.classes import APPEARANCES, CLASSES, FORMS, VOICES, flavour_named
 from dasp.data.shapes.depth import DepthMap, depth_input, draw_depth
-from dasp.data.shapes.room import Wave, draw_wave
 from dasp.data.shapes.scene import Picture, draw_frame
-from dasp.data.shapes.voices import RATE
-from dasp.data.video import MEAN, STD
+from dasp.data.shapes.sounds import RATE, Wave, draw_wave
 
+VERSION = 2  # of the generator; part of the keys of results and of stored features
 SENSORS = (*MODALITIES, "depth")
 SPLITS = ("train", "validation", "test")
 FRAMES = 64  # of the log-mel picture: 1.28 s in hops of 20 ms
@@ -27,9 +26,9 @@ FILTERBANK = FbankOptions(hop_ms=20.0)
 
 
 class Content(NamedTuple):
-    """What one sample is made of: the class seen and the class heard, None where absent.
+    """The label of a sample, and the classes that are seen and heard, None if absent.
 
-    The label is that of the good modality; in a good sample both are the label.
+    The label is the class of the good modality; in a good sample all three are equal.
     """
 
     label: int
@@ -38,13 +37,13 @@ class Content(NamedTuple):
 
 
 class SoundingShapes(Dataset[Sample]):
-    """Things that have a look and a sound, 36 classes, made when asked for.
+    """Objects of 36 classes that are seen and heard, generated on access.
 
-    Sample i depends on (seed, flavour, split, i) alone. `flavour` is "balanced" (the frame tells
-    about as much as the sound) or "sound" (the sound tells more, as in VGGSound). In a fifth of
-    the samples one modality is bad: absent, or dubbed from another class. `damage` corrupts one
-    modality on the way, see `dasp.streams`; `modalities` leaves out what is not needed, or adds
-    the third sensor, "depth".
+    Sample i depends only on (seed, flavour, split, i). `flavour` is "balanced" (frame and sound
+    are about equally informative) or "sound" (the sound is more informative, as in VGGSound). In
+    a fifth of the samples one modality is bad: absent, or dubbed from another class. `damage`
+    corrupts one modality, see `dasp.streams`; `modalities` selects the sensors, of which "depth"
+    is off by default.
 
     >>> shapes = SoundingShapes("test", 72)
     >>> shapes.frame(0).shape, shapes.wave(0).shape, shapes.sample_id(0)
@@ -65,11 +64,11 @@ class SoundingShapes(Dataset[Sample]):
         modalities: tuple[str, ...] = MODALITIES,
     ) -> None:
         if split not in SPLITS:
-            raise OptionError(f"split is one of {', '.join(SPLITS)}, not {split!r}.")
+            raise OptionError(f"split must be one of {', '.join(SPLITS)}, not {split!r}.")
         if size < 1:
-            raise OptionError(f"a set needs at least one sample, not {size}.")
+            raise OptionError(f"size must be at least 1, not {size}.")
         if not modalities or not set(modalities) <= set(SENSORS):
-            raise OptionError(f"modalities are some of {SENSORS}, not {modalities!r}.")
+            raise OptionError(f"modalities must be some of {SENSORS}, not {modalities!r}.")
         check_seed(seed)
         self.split, self.size, self.flavour, self.seed = split, size, flavour, seed
         self.damage, self.modalities = damage, modalities
@@ -90,30 +89,30 @@ class SoundingShapes(Dataset[Sample]):
         return Sample(inputs, self.label(index), self.sample_id(index))
 
     def label(self, index: int) -> int:
-        """Return the class of a sample, 0 to 35; each 36 samples in a row hold each class once."""
+        """Return the class of a sample, 0 to 35; each block of 36 samples has each class once."""
         if not 0 <= index < self.size:
-            raise IndexError(f"sample {index} of a set of {self.size}.")
+            raise IndexError(f"sample {index} is out of range: the set has {self.size} samples.")
         return int(_labels(self.seed, self._purpose, index // CLASSES)[index % CLASSES])
 
     def sample_id(self, index: int) -> str:
-        """Return the name that seeds what happens to this sample, such as its corruption."""
+        """Return the name that seeds the corruption of this sample."""
         return f"{self.flavour}/{self.split}/{self.seed}/{index:06d}"
 
     def content(self, index: int) -> Content:
-        """Return what is really seen and heard in a sample."""
+        """Return the classes that are actually seen and heard in a sample."""
         return draw_content(self._generator(index, "content"), self.label(index), self._ranges.bad)
 
     def frame(self, index: int) -> Picture:
-        """Return the (64, 64, 3) uint8 frame, damaged where this domain does so."""
+        """Return the (64, 64, 3) uint8 frame, corrupted if this domain corrupts video."""
         seen = self.content(index).seen
-        look = None if seen is None else LOOKS[seen]
-        frame = draw_frame(self._generator(index, "frame"), look, self._ranges)
+        appearance = None if seen is None else APPEARANCES[seen]
+        frame = draw_frame(self._generator(index, "frame"), appearance, self._ranges)
         if self.damage is not None and self.damage.modality == "video":
             return self.damage.frame(frame, self.sample_id(index))
         return frame
 
     def wave(self, index: int) -> Wave:
-        """Return the (20480,) float32 sound at 16 kHz, damaged where this domain does so."""
+        """Return the (20480,) float32 sound at 16 kHz, corrupted if this domain corrupts audio."""
         heard = self.content(index).heard
         voice = None if heard is None else VOICES[heard]
         wave = draw_wave(self._generator(index, "wave"), voice, self._ranges)
@@ -122,19 +121,18 @@ class SoundingShapes(Dataset[Sample]):
         return wave
 
     def ranged(self, index: int) -> int | None:
-        """Return the class that the depth sensor has before it, None for an empty scene."""
+        """Return the class that the depth sensor measures, None for an empty scene."""
         draws = self._generator(index, "ranged")
         return draw_ranged(draws, self.content(index), self._ranges.bad)
 
     def depth(self, index: int) -> DepthMap:
-        """Return the (32, 32) uint16 distances in millimetres, damaged where this domain does so.
+        """Return the (32, 32) uint16 depth map in millimetres, 0 for pixels without return.
 
-        A pixel from which nothing came back is 0.
+        It is corrupted if this domain corrupts depth.
         """
         ranged = self.ranged(index)
-        depth = draw_depth(
-            self._generator(index, "depth"), None if ranged is None else FORMS[ranged]
-        )
+        form = None if ranged is None else FORMS[ranged]
+        depth = draw_depth(self._generator(index, "depth"), form)
         if self.damage is not None and self.damage.modality == "depth":
             return self.damage.depth(depth, self.sample_id(index))
         return depth
@@ -144,7 +142,7 @@ class SoundingShapes(Dataset[Sample]):
 
 
 def draw_content(generator: np.random.Generator, label: int, bad: float) -> Content:
-    """Draw what a sample of class `label` shows and plays, one of them bad with odds `bad`."""
+    """Draw the content of a sample of class `label`; one modality is bad with probability `bad`."""
     chance, picture, absent = generator.random(3)
     other = int((label + generator.integers(1, CLASSES)) % CLASSES)
     if chance >= bad:
@@ -154,10 +152,10 @@ def draw_content(generator: np.random.Generator, label: int, bad: float) -> Cont
 
 
 def draw_ranged(generator: np.random.Generator, content: Content, bad: float) -> int | None:
-    """Draw what the depth sensor has before it, given what is seen and heard.
+    """Draw the class that the depth sensor measures, given what is seen and heard.
 
-    It is bad as often as the frame and as the sound are, with odds `bad` / 2, but only where
-    those are good: two of three sensors always agree.
+    It is bad as often as the frame or the sound, with probability `bad` / 2, but only if those
+    are good: two of the three sensors always agree.
     """
     chance, absent = generator.random(2)
     other = int((content.label + generator.integers(1, CLASSES)) % CLASSES)
@@ -168,12 +166,12 @@ def draw_ranged(generator: np.random.Generator, content: Content, bad: float) ->
 
 
 def audio_input(waves: NDArray[np.float32] | Tensor) -> Tensor:
-    """Return the log-mel picture a model takes: (..., 20480) → (..., 64, 128)."""
+    """Return the log-mel input of a model: (..., 20480) → (..., 64, 128)."""
     return log_mel(waves, RATE, FRAMES, FILTERBANK)
 
 
 def video_input(frames: NDArray[np.uint8] | Tensor) -> Tensor:
-    """Return the normalised frame a model takes: (..., H, W, 3) bytes → (..., 3, H, W)."""
+    """Return the normalised frame input of a model: (..., H, W, 3) bytes → (..., 3, H, W)."""
     pixels = torch.as_tensor(frames).float() / 255
     return ((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).movedim(-1, -3).contiguous()
 

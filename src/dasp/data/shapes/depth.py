@@ -1,6 +1,6 @@
-"""Measure a range picture: a wall, clutter before it, and the form of a class (or none).
+"""Measure a depth map: a wall, clutter in front of it, and the form of a class (or none).
 
-In float64 until the distances are rounded to whole millimetres, for the reason given in `scene`.
+In float64 until the distances are rounded to millimetres, for the reason given in `scene`.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from dasp.data.shapes.classes import OUTLINES, Form
-from dasp.data.shapes.outlines import OUTLINE_FIELDS, RELIEF_FIELDS, Field
+from dasp.data.shapes.scene import OUTLINE_FIELDS, RELIEF_FIELDS, Field
 
 SIDE = 32
 FARTHEST = 4000  # millimetres
-NO_RETURN = 0  # of a pixel from which no light came back
-NEAREST = 250.0  # millimetres; a model sees nothing nearer than that
+NO_RETURN = 0  # value of a pixel that received no light
+NEAREST = 250.0  # millimetres; smaller distances are clipped in the model's input
 NEAR_MEAN, NEAR_STD = 0.52, 0.25  # of clean inverse distances, 1 / metre
-STEEPEST, SLOPE_STD = 40.0, 15.0  # millimetres a pixel
+STEEPEST, SLOPE_STD = 40.0, 15.0  # millimetres per pixel
 _Y, _X = np.mgrid[:SIDE, :SIDE] - (SIDE - 1) / 2
 
 DepthMap = NDArray[np.uint16]  # (32, 32), millimetres
@@ -27,7 +27,7 @@ DepthMap = NDArray[np.uint16]  # (32, 32), millimetres
 
 @dataclass(frozen=True)
 class _Solid:
-    """One object before the wall; place and radius in pixels, the rest in millimetres."""
+    """One object in front of the wall; place and radius in pixels, the rest in millimetres."""
 
     outline: str
     relief: str
@@ -36,7 +36,7 @@ class _Solid:
     angle: float
     distance: float
     height: float  # of its relief
-    slope: tuple[float, float]  # a pixel to the right and downwards
+    slope: tuple[float, float]  # per pixel, to the right and downwards
 
 
 def draw_depth(generator: np.random.Generator, form: Form | None) -> DepthMap:
@@ -80,7 +80,7 @@ def _object(generator: np.random.Generator, form: Form) -> _Solid:
 
 
 def _place(scene: Field, edges: NDArray[np.bool_], solid: _Solid) -> None:
-    """Put one object into the (32, 32) scene; `edges` marks pixels that see half of it."""
+    """Put one object into the (32, 32) scene; mark the pixels on its edge in `edges`."""
     cos, sin = np.cos(solid.angle) / solid.radius, np.sin(solid.angle) / solid.radius
     x, y = _X - solid.place[0], _Y - solid.place[1]
     u, v = cos * x + sin * y, cos * y - sin * x
@@ -93,7 +93,7 @@ def _place(scene: Field, edges: NDArray[np.bool_], solid: _Solid) -> None:
 
 
 def _measure(scene: Field, edges: NDArray[np.bool_], generator: np.random.Generator) -> DepthMap:
-    """Add the sensor's noise, which grows with distance, and lose some pixels, most at edges."""
+    """Add the sensor's noise, which grows with distance, and drop pixels, mostly at edges."""
     grain, lost = generator.uniform(0.004, 0.016), generator.uniform(0.005, 0.03)
     noisy = scene * (1 + grain * generator.standard_normal(scene.shape))
     gone = generator.random(scene.shape) < np.where(edges, 0.4, lost)
@@ -102,10 +102,10 @@ def _measure(scene: Field, edges: NDArray[np.bool_], generator: np.random.Genera
 
 
 def depth_input(maps: NDArray[np.uint16] | Tensor) -> Tensor:
-    """Return what a model takes: (..., 32, 32) millimetres → (..., 3, 32, 32).
+    """Return the model's input: (..., 32, 32) millimetres → (..., 3, 32, 32).
 
-    The first channel is the inverse distance, 0 where nothing came back, normalised; the others
-    are the slopes to the right and downwards, 0 where a neighbour is missing.
+    The first channel is the normalised inverse distance, 0 before normalising where there was no
+    return; the others are the slopes to the right and downwards, 0 if a neighbour is missing.
 
     >>> depth_input(np.full((32, 32), 1000, np.uint16)).shape
     torch.Size([3, 32, 32])
@@ -117,7 +117,7 @@ def depth_input(maps: NDArray[np.uint16] | Tensor) -> Tensor:
 
 
 def _slope(distance: Tensor, axis: int) -> Tensor:
-    """Return half the step from the neighbour before to the one behind; 0 at the border."""
+    """Return half the difference of the next and the previous neighbour; 0 at the border."""
     inner = distance.shape[axis] - 2
     before, behind = (distance.narrow(axis, start, inner) for start in (0, 2))
     steps = ((behind - before) / 2).clamp(-STEEPEST, STEEPEST) / SLOPE_STD

@@ -1,28 +1,33 @@
 """Draw a frame: a lit background, clutter, and the object of a class (or none).
 
-All in float64 until the values are rounded to bytes at the end, so that the last bit of a sine or
-a power, which differs between processors, cannot change a byte.
+An outline gives the signed distance to its edge (negative inside) at (u, v), in units of the
+object's radius; a texture gives the share of the bright colour, 0 to 1; a relief the height
+towards the viewer, about 0 to 1.
+
+Everything is float64 until values are rounded to bytes at the end, so that the last bit of a sine
+or a power, which differs between processors, cannot change a byte.
 """
 
 import colorsys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasp.data.shapes.classes import OUTLINES, TEXTURES, Flavour, Look
-from dasp.data.shapes.outlines import OUTLINE_FIELDS, TEXTURE_FIELDS, Field
+from dasp.data.shapes.classes import OUTLINES, TEXTURES, Appearance, Flavour
 
 SIZE = 64
 HUE_SPREAD = 0.05
 _Y, _X = np.mgrid[:SIZE, :SIZE] - (SIZE - 1) / 2
 
+Field = NDArray[np.float64]  # (H, W) or (3, H, W)
 Picture = NDArray[np.uint8]  # (64, 64, 3)
 
 
 @dataclass(frozen=True)
 class _Thing:
-    """One object in a scene; places and radius in pixels from the middle."""
+    """One object in a scene; place and radius in pixels from the centre."""
 
     outline: str
     texture: str
@@ -34,18 +39,20 @@ class _Thing:
     contrast: float
 
 
-def draw_frame(generator: np.random.Generator, look: Look | None, flavour: Flavour) -> Picture:
-    """Return a (64, 64, 3) uint8 frame that shows `look`, or an empty scene for None."""
+def draw_frame(
+    generator: np.random.Generator, appearance: Appearance | None, flavour: Flavour
+) -> Picture:
+    """Return a (64, 64, 3) uint8 frame that shows `appearance`, or an empty scene for None."""
     canvas = _background(generator)
     for _ in range(generator.integers(2, 6)):
         _paint(canvas, _clutter(generator))
-    if look is not None:
-        _paint(canvas, _object(generator, look, flavour))
+    if appearance is not None:
+        _paint(canvas, _object(generator, appearance, flavour))
     return _photograph(canvas, generator, flavour)
 
 
 def _background(generator: np.random.Generator) -> Field:
-    """Return (3, 64, 64) of one pale colour, values about 0 to 1."""
+    """Return (3, 64, 64) of one pale colour, values roughly in [0, 1]."""
     hue, saturation, value = (
         generator.random(),
         generator.uniform(0, 0.35),
@@ -69,12 +76,12 @@ def _clutter(generator: np.random.Generator) -> _Thing:
     )
 
 
-def _object(generator: np.random.Generator, look: Look, flavour: Flavour) -> _Thing:
+def _object(generator: np.random.Generator, appearance: Appearance, flavour: Flavour) -> _Thing:
     across, down = generator.uniform(-4, 4, 2)
     return _Thing(
-        outline=look.outline,
-        texture=look.texture,
-        hue=(look.hue + generator.uniform(-HUE_SPREAD, HUE_SPREAD)) % 1,
+        outline=appearance.outline,
+        texture=appearance.texture,
+        hue=(appearance.hue + generator.uniform(-HUE_SPREAD, HUE_SPREAD)) % 1,
         saturation=generator.uniform(0.55, 0.95),
         place=(across, down),
         radius=generator.uniform(*flavour.radius),
@@ -84,7 +91,7 @@ def _object(generator: np.random.Generator, look: Look, flavour: Flavour) -> _Th
 
 
 def _paint(canvas: Field, thing: _Thing) -> None:
-    """Lay one object over the (3, 64, 64) canvas; its low contrast lets the canvas through."""
+    """Paint one object onto the (3, 64, 64) canvas; low contrast makes it transparent."""
     cos, sin = np.cos(thing.angle) / thing.radius, np.sin(thing.angle) / thing.radius
     x, y = _X - thing.place[0], _Y - thing.place[1]
     u, v = cos * x + sin * y, cos * y - sin * x
@@ -98,7 +105,7 @@ def _paint(canvas: Field, thing: _Thing) -> None:
 
 
 def _photograph(canvas: Field, generator: np.random.Generator, flavour: Flavour) -> Picture:
-    """Light the (3, 64, 64) scene from one side, bend its tones, add grain; (64, 64, 3) bytes."""
+    """Light the (3, 64, 64) scene from one side, add gamma and grain; return (64, 64, 3) bytes."""
     angle, slope = generator.uniform(0, 2 * np.pi), generator.uniform(0, 0.45)
     level, gamma = generator.uniform(0.75, 1.15), generator.uniform(0.7, 1.4)
     light = level + slope / (SIZE / 2) * (np.cos(angle) * _X + np.sin(angle) * _Y)
@@ -108,3 +115,57 @@ def _photograph(canvas: Field, generator: np.random.Generator, flavour: Flavour)
     exposed += generator.uniform(*flavour.grain) * grain
     bytes_ = np.clip(np.rint(exposed), 0, 255).astype(np.uint8)
     return np.ascontiguousarray(bytes_.transpose(1, 2, 0))
+
+
+def _soft(wave: Field) -> Field:
+    """Turn a wave into two tones with an edge about one pixel wide."""
+    return np.clip(0.5 + 1.6 * wave, 0, 1)
+
+
+def _star(u: Field, v: Field) -> Field:
+    """Fold the five points onto half a point, whose edge is a straight line."""
+    inner = 0.42
+    part = 2 * np.pi / 5
+    angle = np.arctan2(u, -v)
+    folded = np.abs(angle - part * np.rint(angle / part))
+    radius = np.hypot(u, v)
+    x, y = inner * np.cos(part / 2), inner * np.sin(part / 2)
+    length = np.hypot(y, 1 - x)
+    edge = (radius * np.cos(folded) - 1) * y + radius * np.sin(folded) * (1 - x)
+    return np.asarray(edge / length)
+
+
+def _cross(u: Field, v: Field) -> Field:
+    a, b = np.abs(u), np.abs(v)
+    return np.maximum(np.maximum(a, b) - 0.9, np.minimum(a, b) - 0.3)
+
+
+def _hourglass(u: Field, v: Field) -> Field:
+    a, b = np.abs(u), np.abs(v)
+    return np.maximum(b - 0.85, (a - 0.1 - 0.8 * b) * 0.78)
+
+
+OUTLINE_FIELDS: dict[str, Callable[[Field, Field], Field]] = {
+    "disk": lambda u, v: np.hypot(u, v) - 0.9,
+    "square": lambda u, v: np.maximum(np.abs(u), np.abs(v)) - 0.78,
+    "triangle": lambda u, v: np.maximum(0.8660254 * np.abs(u) - 0.5 * v, v) - 0.52,
+    "star": _star,
+    "cross": _cross,
+    "ring": lambda u, v: np.abs(np.hypot(u, v) - 0.66) - 0.24,
+    "crescent": lambda u, v: np.maximum(np.hypot(u, v) - 0.92, 0.72 - np.hypot(u - 0.46, v)),
+    "hourglass": _hourglass,
+}
+TEXTURE_FIELDS: dict[str, Callable[[Field, Field], Field]] = {
+    "plain": lambda u, _: np.ones_like(u),
+    "stripes": lambda _, v: _soft(np.sin(15 * v)),
+    "checks": lambda u, v: _soft(np.sin(11.5 * u) * np.sin(11.5 * v) * 2),
+    "dots": lambda u, v: _soft(0.4 - np.cos(14 * u) - np.cos(14 * v)),
+    "rings": lambda u, v: _soft(np.cos(15 * np.hypot(u, v))),
+}
+RELIEF_FIELDS: dict[str, Callable[[Field, Field], Field]] = {
+    "flat": lambda u, _: np.full_like(u, 0.5),
+    "dome": lambda u, v: np.asarray(1 - u * u - v * v),
+    "bowl": lambda u, v: np.asarray(u * u + v * v),
+    "ridge": lambda u, _: 1 - 2 * np.abs(u),
+    "wedge": lambda _, v: 0.5 + 0.5 * v,
+}

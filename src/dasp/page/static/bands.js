@@ -1,4 +1,4 @@
-// Two bands over time: what was really damaged, and what was diagnosed; one row a modality in each.
+// Two bands over time, real damage and diagnosis, each with one row per modality.
 
 import { html, svg } from "./draw.js";
 import { LEFT, timeAxis, times } from "./chart.js";
@@ -81,13 +81,13 @@ export class Bands {
   }
 }
 
-// As much of a word as a width has room for.
+// Shorten a word to what fits into a width.
 function fitted(word, width) {
   const room = Math.floor(width / 6.4);
   return word.length <= room ? word : room > 3 ? `${word.slice(0, room - 1).trim()}…` : "";
 }
 
-// Joins neighbours of one word: [{from, to, word}].
+// Join neighbouring points with the same word: [{from, to, word}].
 export function stretches(points, word) {
   const found = [];
   for (const point of points) {

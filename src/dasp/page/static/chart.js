@@ -1,4 +1,4 @@
-// A line chart over the batches shown. All charts share their left margin, so that times align.
+// A line chart over the batches shown. All charts share one left margin, so that times align.
 
 import { html, path, scale, svg, ticks } from "./draw.js";
 
@@ -6,9 +6,9 @@ export const LEFT = 44;
 const RIGHT = 10;
 const TOP = 6;
 const BOTTOM = 20;
-const FEWEST = 40; // batches of room, from the first on
+const FEWEST = 40; // batches on the axis at least
 
-// How many batches fit into a width, and where each of them lies.
+// The batches that fit into a width, and the x position of each.
 export function times(points, width) {
   const count = Math.round(Math.min(200, Math.max(48, (width - LEFT) / 8)));
   const shown = points.slice(-count);
@@ -17,7 +17,7 @@ export function times(points, width) {
   return { shown, first, last, x: scale(first - 0.5, last + 0.5, LEFT, width - RIGHT) };
 }
 
-// `series`: [{label, colour, dash, wide, value(point), soft}]; soft ones are not in the legend.
+// `series`: [{label, colour, dash, wide, value(point), soft}]; soft series are not in the legend.
 export class Chart {
   constructor(place, { title, about, series, range, format, log = false, height = 190 }) {
     Object.assign(this, { title, series, range, format, log, height });

@@ -1,4 +1,4 @@
-// Which charts a page has, by what it shows.
+// The charts of a page, chosen by what the feed provides.
 
 import { Bands } from "./bands.js";
 import { Chart } from "./chart.js";
@@ -25,7 +25,7 @@ export class Charts {
   }
 
   #scores() {
-    const { modalities, score, log_score: log, watched } = this.about;
+    const { modalities, profile: log, watched } = this.about;
     const series = modalities.flatMap((name) => {
       const look = modalityLook(name, modalities);
       const limit = { ...look, label: `threshold of ${name}`, dash: "1 3", soft: true, value: (p) => p.limits[name] };
@@ -33,7 +33,7 @@ export class Charts {
     });
     const one = { label: "threshold", colour: "ink", dash: "1 3", value: (p) => common(p.limits) };
     const range = (all) => (log ? [1, Math.max(100, ...all) * 1.3] : [0, Math.max(0.5, ...all) * 1.08]);
-    const title = score[0].toUpperCase() + score.slice(1);
+    const title = log ? "Distance from clean" : "Redundancy";
     const about = `How ${log ? "far each sensor is from clean" : "redundant each sensor’s features are"}; above the dotted threshold ${watched} calls it biased.`;
     return new Chart(this.place, { title, about, series: [...series, one], range, log, format: short });
   }
@@ -53,7 +53,7 @@ export class Charts {
     return new Chart(this.place, { title: "Loss", about: "Of the batches that were learnt from.", series, range, format: (loss) => loss?.toFixed(3) ?? "–" });
   }
 
-  // The parts that are trained are known from the first batch on.
+  // The trained parts are known only from the first batch on.
   #followNorms(point) {
     const parts = Object.keys(point?.norms ?? {});
     if (!parts.length || parts.join() === this.parts) return;
@@ -84,7 +84,7 @@ export function verdict(point, about) {
   return found ? `${about.watched} says: ${found} ${point.biased.length > 1 ? "look" : "looks"} damaged.` : `${about.watched} says: nothing looks damaged.`;
 }
 
-// Accuracy since the start, a tile a lane, each against the first.
+// Accuracy since the start, one tile per lane, each compared with the first.
 export function tiles(point, { lanes }) {
   const all = point?.overall ?? {};
   return lanes.filter((name) => all[name] != null).map((name, place) => {
@@ -100,7 +100,7 @@ function common(limits) {
   return values.length && values.every((one) => one === values[0]) ? values[0] : null;
 }
 
-// Whole tenths around some shares, two of them at least.
+// Round a range of shares outwards to whole tenths, at least two of them.
 function tenths(low, high) {
   const top = Math.min(10, Math.ceil(10 * high + 0.2));
   return [Math.max(0, Math.min(top - 2, Math.floor(10 * low - 0.2))) / 10, top / 10];

@@ -1,4 +1,4 @@
-// The line to the server. When it is lost, tries again, ever more slowly; the server then sends all.
+// The websocket. When it is lost, reconnect with growing pauses; the server then sends everything.
 
 const FIRST = 500; // milliseconds
 const LONGEST = 8000;
@@ -20,8 +20,8 @@ export class Connection {
     this.socket.addEventListener("close", () => this.#again());
   }
 
-  ask(wish) {
-    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(wish));
+  send(command) {
+    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(command));
   }
 
   #again() {

@@ -1,11 +1,11 @@
-// What can be asked for: run, speed, damage. The server's state decides what is shown here.
+// The controls: run, speed, damage. They send commands and show the state that the server reports.
 
 import { html } from "./draw.js";
 
 export class Controls {
-  constructor(about, ask) {
+  constructor(about, send) {
     this.about = about;
-    this.ask = ask;
+    this.send = send;
     this.state = {};
     this.damage = {};
     const find = (id) => document.getElementById(id);
@@ -34,7 +34,7 @@ export class Controls {
   #corrupt(modality, severity) {
     const own = this.damage[modality];
     own.shown.textContent = said(severity);
-    this.ask({ do: "corrupt", modality, corruption: own.kind.value, severity });
+    this.send({ do: "corrupt", modality, corruption: own.kind.value, severity });
   }
 
   show(state) {
@@ -55,37 +55,37 @@ export class Controls {
   }
 }
 
-// Wires what stands on the page from the beginning; `controls()` gives the present ones, or null.
-export function wire(ask, controls) {
+// Connect the elements of index.html; `controls()` returns the current Controls, or undefined.
+export function wire(send, controls) {
   const on = (id, event, act) => document.getElementById(id).addEventListener(event, act);
-  const toggle = () => ask({ do: controls()?.state.playing ? "pause" : "play" });
+  const toggle = () => send({ do: controls()?.state.playing ? "pause" : "play" });
   on("play", "click", toggle);
-  on("step", "click", () => ask({ do: "step" }));
-  on("reset", "click", () => ask({ do: "reset" }));
-  on("speed", "change", (event) => ask({ do: "speed", value: Number(event.target.value) }));
-  on("severity", "change", (event) => ask({ do: "severity", value: Number(event.target.value) }));
+  on("step", "click", () => send({ do: "step" }));
+  on("reset", "click", () => send({ do: "reset" }));
+  on("speed", "change", (event) => send({ do: "speed", value: Number(event.target.value) }));
+  on("severity", "change", (event) => send({ do: "severity", value: Number(event.target.value) }));
   on("orders", "change", (event) => {
-    if (event.target.name === "order") ask({ do: "order", value: event.target.value });
+    if (event.target.name === "order") send({ do: "order", value: event.target.value });
   });
-  on("story", "click", (event) => tryOut(event.target.dataset ?? {}, ask));
+  on("story", "click", (event) => tryOut(event.target.dataset ?? {}, send));
   document.addEventListener("keydown", (event) => {
     const taken = event.target.closest?.("button, select, input, summary, a, textarea");
     if (event.ctrlKey || event.metaKey || event.altKey || !controls()?.about.can.length) return;
     if (event.key === " " && !taken) toggle();
-    else if (event.key === "ArrowRight" && !event.target.closest?.("select, input")) ask({ do: "step" });
-    else if (event.key === "r" && !event.target.closest?.("select, input")) ask({ do: "reset" });
+    else if (event.key === "ArrowRight" && !event.target.closest?.("select, input")) send({ do: "step" });
+    else if (event.key === "r" && !event.target.closest?.("select, input")) send({ do: "reset" });
     else return;
     event.preventDefault();
   });
 }
 
-function tryOut(wanted, ask) {
-  if (wanted.do === "order") ask({ do: "order", value: "interleaved" });
+function tryOut(wanted, send) {
+  if (wanted.do === "order") send({ do: "order", value: "interleaved" });
   for (const words of wanted.try?.split(", ") ?? []) {
     const [modality, corruption, severity] = words.split(" ");
-    ask({ do: "corrupt", modality, corruption, severity: Number(severity) });
+    send({ do: "corrupt", modality, corruption, severity: Number(severity) });
   }
-  if (wanted.do || wanted.try) ask({ do: "play" });
+  if (wanted.do || wanted.try) send({ do: "play" });
 }
 
 function options(select, values, text) {

@@ -1,4 +1,4 @@
-// The small change of a drawing: elements of HTML and SVG, and the scales of an axis.
+// Helpers for drawing: HTML and SVG elements, and the scales of an axis.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -16,14 +16,14 @@ function filled(element, attributes, children) {
   return element;
 }
 
-// A number scale from [low, high] to [bottom, top] pixels, by logarithms if asked for.
+// A scale from values [low, high] to pixels [bottom, top], logarithmic if asked for.
 export function scale(low, high, bottom, top, log = false) {
   const map = log ? (v) => Math.log10(Math.max(v, low)) : (v) => v;
   const [from, to] = [map(low), map(high)];
   return (value) => bottom + ((map(value) - from) / (to - from || 1)) * (top - bottom);
 }
 
-// Round places for an axis, about `count` of them.
+// About `count` round values for an axis.
 export function ticks(low, high, count, log = false) {
   if (log) {
     const places = [];

@@ -1,4 +1,4 @@
-// How series look: a colour class and a dash each, so that colour is never all that tells them apart.
+// The look of each series: a colour class and a dash, so that series never differ by colour alone.
 
 const MODALITIES = ["audio", "video"];
 const LANES = { Source: 0, READ: 1, DASP: 2 };

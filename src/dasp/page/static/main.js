@@ -1,4 +1,4 @@
-// Puts the page together: news come in, are kept, and are drawn once a picture frame.
+// Put the page together: keep the news that come in and draw them once per animation frame.
 
 import { Charts, tiles, verdict } from "./charts.js";
 import { Connection } from "./connection.js";
@@ -7,7 +7,7 @@ import { listed } from "./look.js";
 import { Samples } from "./samples.js";
 
 const KEPT = 600; // points, as many as the server keeps
-const CALM = 1200; // milliseconds between two things read aloud
+const CALM = 1200; // milliseconds between two announcements of a screen reader
 
 const find = (id) => document.getElementById(id);
 const page = { points: [], samples: null, state: {}, about: null };
@@ -15,10 +15,10 @@ let charts, samples, controls, drawn, spoken = 0;
 
 const address = new URL("ws", location.href);
 address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
-history.replaceState(null, "", location.pathname); // the token stays in the cookie, not in sight
+history.replaceState(null, "", location.pathname); // the cookie holds the token: hide it from the address
 const line = new Connection(address, { news: take, status: tell });
-const ask = (wish) => line.ask(wish);
-wire(ask, () => controls);
+const send = (command) => line.send(command);
+wire(send, () => controls);
 wireTheme();
 addEventListener("resize", later);
 
@@ -41,7 +41,7 @@ function begin(about) {
   document.body.dataset.mode = about.mode;
   charts = new Charts(find("charts"), about);
   samples = new Samples(find("samples"), about);
-  controls = new Controls(about, ask);
+  controls = new Controls(about, send);
 }
 
 function later() {
@@ -66,14 +66,14 @@ function draw() {
   find("note").textContent = note;
 }
 
-// What was refused last, however long ago: in a log nobody watches every batch.
+// The last note, however old: nobody watches every batch of a log.
 function noted(last) {
   const point = page.points.findLast((one) => one.note);
   if (!point) return "";
   return point === last ? point.note : `Batch ${point.n}: ${point.note}`;
 }
 
-function moment({ time }) { // seconds since 1970, of batches that ran elsewhere
+function moment({ time }) { // seconds since 1970, for batches from a log
   return time ? `, at ${new Date(1000 * time).toLocaleString()}` : "";
 }
 
@@ -82,7 +82,7 @@ function pace() {
   return seconds && page.about.can.length ? `, ${seconds.toFixed(2)} s each` : "";
 }
 
-// What is read aloud changes at most every so often; a later drawing brings what was held back.
+// Change what is read aloud at most once per CALM; a later drawing brings what was held back.
 function say(words, point) {
   const place = find("diagnosis");
   find("verdict").dataset.biased = (point?.biased ?? []).join(" ");

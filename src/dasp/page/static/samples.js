@@ -1,4 +1,4 @@
-// The samples of the newest batch: pictures, the sound to play, true and predicted classes.
+// The samples of the newest batch: pictures, a sound to play, true and predicted classes.
 
 import { html, svg } from "./draw.js";
 import { laneLook, percent } from "./look.js";
@@ -17,7 +17,7 @@ export class Samples {
     this.player.addEventListener("error", () => this.#playing(null));
   }
 
-  // Stands still while someone points at it or has the focus in it.
+  // Samples are not replaced while the pointer or the focus is on them.
   isHeld() {
     return this.place.matches(":hover") || !!this.place.querySelector(":focus-visible");
   }

@@ -1,0 +1,274 @@
+"""Data sets by name: labelled samples, clean or damaged, one modality at a time.
+
+`DATASETS` is a registry: a data set of your own is a function that takes `DataOptions` and returns
+a `Dataset`, registered by `@DATASETS.register("name")` or named as `file.py:build`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import tyro
+
+from dasp.bench.references import file_digest, from_file
+from dasp.bench.results import digest
+from dasp.core.errors import ContractError, DataError, InputError, OptionError, unknown_name
+from dasp.core.registry import Registry
+from dasp.core.seeding import numpy_generator
+from dasp.data import ClipDataset, Manifest, Sample, open_manifest
+from dasp.data.clips import SPECS
+from dasp.data.loading import run_jobs
+from dasp.data.shapes import VERSION, SoundingShapes
+from dasp.streams.domains import Domain, DomainDamage
+
+BUILT_IN = "sounding_shapes"
+CLIPS_VERSION = 1  # raised when the same clips are decoded to other numbers
+SOURCE_SAMPLES = 32
+
+
+class Samples(Protocol):
+    """Samples of one modality under one domain."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Sample: ...
+
+
+class Dataset(Protocol):
+    """Labelled samples of several modalities under any domain."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return everything that decides the samples, with "name" and "samples" among it.
+
+        It is hashed into the keys of results and stored features.
+        """
+
+    def labels(self) -> list[int]:
+        """Return the label of each sample, in order."""
+
+    def samples(self, modality: str, domain: Domain | None) -> Samples:
+        """Return one modality of each sample, damaged by a domain of that modality."""
+
+    def damage(self, domain: Domain) -> DomainDamage:
+        """Return what a domain does to this data set."""
+
+    def source(self, count: int) -> "Dataset":
+        """Return clean training samples, for methods that are fitted before they adapt."""
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which data set, and which samples of it."""
+
+    name: Annotated[str, tyro.conf.arg(name="data")] = BUILT_IN
+    """sounding_shapes (built in), kinetics50, vggsound, folder, or your own as file.py:build."""
+    root: Path | None = None
+    """Directory of the clips."""
+    samples: int | None = None
+    """Samples per domain; by default 1024 built-in ones, or all clips."""
+    split: str = "test"
+    """test or validation (built in), or the name of a list at the root."""
+    flavour: str = "balanced"
+    """Of the built-in set: balanced, or sound, where the sound tells more."""
+    seed: Annotated[int, tyro.conf.arg(name="data-seed")] = 0
+    """Seed of the built-in samples and of every corruption."""
+    frost_dir: Path | None = None
+    """Directory of frost pictures; by default textures are grown."""
+    noise_dir: Path | None = None
+    """Directory of recorded noises; by default the sounds are synthesised."""
+    on_bad: Literal["error", "skip"] = "error"
+    """Whether a clip that cannot be read ends the run, or is left out and listed."""
+    source_split: str | None = None
+    """List of clean training clips, for methods that are fitted before they adapt."""
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise OptionError(f"--samples is the number of samples per domain, not {self.samples}.")
+        if self.on_bad not in ("error", "skip"):
+            raise OptionError(unknown_name("value of --on-bad", self.on_bad, ("error", "skip")))
+
+    def open(self) -> Dataset:
+        """Open the data set; a process opens it once."""
+        return _open(self)
+
+
+Build = Callable[[DataOptions], Dataset]
+DATASETS: Registry[Build] = Registry("data set")
+
+
+@lru_cache(maxsize=8)
+def _open(options: DataOptions) -> Dataset:
+    build = from_file(options.name) if ".py:" in options.name else DATASETS[options.name]
+    dataset = build(options)
+    if "name" not in dataset.identity or "samples" not in dataset.identity:
+        raise ContractError(
+            f"the identity of data set {options.name} lacks 'name' or 'samples': return a dict "
+            "with both, and whatever else decides the samples."
+        )
+    return dataset
+
+
+@DATASETS.register(BUILT_IN)
+def _built_in(options: DataOptions) -> "BuiltIn":
+    dataset = BuiltIn(options.samples or 1024, options.flavour, options.split, options.seed)
+    dataset.samples("video", None)  # refuses an unknown split or flavour
+    return dataset
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """The built-in set `sounding_shapes`."""
+
+    samples_count: int
+    flavour: str = "balanced"
+    split: str = "test"
+    seed: int = 0
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the samples."""
+        return {
+            "name": BUILT_IN,
+            "flavour": self.flavour,
+            "split": self.split,
+            "samples": self.samples_count,
+            "seed": self.seed,
+            "version": VERSION,
+        }
+
+    def labels(self) -> list[int]:
+        """Return the classes, 0 to 35."""
+        shapes = self._set(None, ("video",))
+        return [shapes.label(index) for index in range(len(shapes))]
+
+    def samples(self, modality: str, domain: Domain | None) -> SoundingShapes:
+        """Return frames, sounds or depth maps, drawn when they are read."""
+        return self._set(domain, (modality,))
+
+    def damage(self, domain: Domain) -> DomainDamage:
+        """Return what a domain does here."""
+        return DomainDamage(domain, self.seed)
+
+    def source(self, count: int) -> "BuiltIn":
+        """Return the first samples of the training split."""
+        return replace(self, samples_count=count, split="train")
+
+    def _set(self, domain: Domain | None, modalities: tuple[str, ...]) -> SoundingShapes:
+        damage = None if domain is None else self.damage(domain)
+        return SoundingShapes(
+            self.split, self.samples_count, self.flavour, self.seed, damage, modalities
+        )
+
+
+@dataclass(frozen=True)
+class Clips:
+    """Clips on disk: Kinetics50, VGGSound or a user's own."""
+
+    manifest: Manifest
+    seed: int = 0
+    frost_dir: Path | None = None
+    noise_dir: Path | None = None
+    skipped: tuple[tuple[str, str], ...] = ()
+    """(id, reason) of the clips that were left out."""
+    training: Manifest | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the samples."""
+        return {
+            "name": self.manifest.name,
+            "list": self.manifest.digest,
+            "samples": len(self.manifest.clips),
+            "seed": self.seed,
+            "frost": "grown" if self.frost_dir is None else _recorded(self.frost_dir),
+            "noise": "synthesised" if self.noise_dir is None else _recorded(self.noise_dir),
+            "version": CLIPS_VERSION,
+        }
+
+    def labels(self) -> list[int]:
+        """Return the classes by their index in the label file."""
+        return [clip.label for clip in self.manifest.clips]
+
+    def samples(self, modality: str, domain: Domain | None) -> ClipDataset:
+        """Return log-mels or frames of the clips."""
+        damage = None if domain is None else self.damage(domain)
+        return ClipDataset(self.manifest, None, damage, (modality,))
+
+    def damage(self, domain: Domain) -> DomainDamage:
+        """Return what a domain does here."""
+        return DomainDamage(domain, self.seed, self.frost_dir, self.noise_dir)
+
+    def source(self, count: int) -> "Clips":
+        """Return training clips drawn by the seed, in the order of their list."""
+        if self.training is None:
+            raise OptionError(
+                f"a method of this plan is fitted with {count} clean training clips of "
+                f"{self.manifest.name}: name their list at the root by --source-split (train for "
+                "train.json), or choose other --methods."
+            )
+        clips = self.training.clips
+        drawn = numpy_generator(self.seed, "source clips").permutation(len(clips))
+        kept = tuple(clips[place] for place in sorted(drawn[:count]))
+        return replace(self, manifest=replace(self.training, clips=kept), skipped=(), training=None)
+
+
+@cache
+def _recorded(folder: Path) -> str:
+    """Return a hash of the files of a folder: each of them may be used for some clip."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a directory: give one of recordings or pictures.")
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return f"recorded {digest([(path.name, file_digest(path)) for path in files])}"
+
+
+@DATASETS.register("folder")
+def _clips(options: DataOptions) -> Clips:
+    if options.root is None:
+        raise OptionError(f"data set '{options.name}' needs its directory: give --root.")
+    known = options.name if options.name in SPECS else None
+    manifest = open_manifest(options.root, known, options.split)
+    if options.samples:
+        manifest = manifest.first(options.samples)
+    skipped: tuple[tuple[str, str], ...] = ()
+    if options.on_bad == "skip":
+        manifest, skipped = _readable(manifest)
+    folders = (options.frost_dir, options.noise_dir)
+    return Clips(manifest, options.seed, *folders, skipped, _training(options, options.root))
+
+
+for _name in SPECS:
+    DATASETS.register(_name)(_clips)
+
+
+def _training(options: DataOptions, root: Path) -> Manifest | None:
+    """Return the list of training clips; its paths are relative to the root."""
+    if options.source_split is None:
+        return None
+    path = root / f"{options.source_split}.json"
+    if not path.is_file():
+        raise DataError(
+            f"{path} does not exist: --source-split {options.source_split} names a list of "
+            "training clips in READ's layout, with paths relative to the root; put it there."
+        )
+    labels = SPECS[options.name].label_file if options.name in SPECS else "labels.csv"
+    return open_manifest(root, list_file=path, label_file=root / labels)
+
+
+def _readable(manifest: Manifest) -> tuple[Manifest, tuple[tuple[str, str], ...]]:
+    """Leave out the clips whose sound or frame cannot be read, with the reasons."""
+    problems = list(run_jobs(partial(_problem, ClipDataset(manifest)), range(len(manifest.clips))))
+    pairs = list(zip(manifest.clips, problems, strict=True))
+    kept = tuple(clip for clip, problem in pairs if problem is None)
+    skipped = tuple((clip.id, problem) for clip, problem in pairs if problem is not None)
+    return replace(manifest, clips=kept), skipped
+
+
+def _problem(clips: ClipDataset, index: int) -> str | None:
+    try:
+        clips[index]
+    except (DataError, InputError) as error:
+        return str(error)
+    return None

@@ -1,0 +1,212 @@
+"""The commands `dasp bench`, `dasp tune` and `dasp check`."""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from dasp.bench.checks import check_method
+from dasp.bench.datasets import DataOptions
+from dasp.bench.engines import Workspace, open_engine
+from dasp.bench.plan import (
+    EFFICIENCY,
+    Plan,
+    load_plan,
+    load_plans,
+    of_methods,
+    with_methods,
+    with_settings,
+)
+from dasp.bench.runner import jobs_to_do, run_plan
+from dasp.bench.tune import tune as tune_plan
+from dasp.core.errors import OptionError
+from dasp.report.commands import publish
+
+Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]
+ALIKE = ("protocols", "severities", "batch_sizes")  # fields that would make all plans alike
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Run methods on streams, and write a table and a report.
+
+    Runs a plan: `quick` (one source model, 512 samples per domain), `paper` (a list: every table
+    and figure of the DASP paper, three models, 1,024 samples), `robust` (a list: streams as
+    sensors send them), one plan of a list such as `paper/ablation`, or your own TOML file. Flags
+    change the plan: every key of a plan is a flag. Data are corrupted and encoded once for all
+    methods and kept in the store. Run it again after an interruption, or twice at once: what is
+    done is not done again, and results of other settings are never mixed in.
+
+    Examples:
+      dasp bench --methods source dasp --protocols interleaved --severities 3
+      dasp bench --set dasp.delta=0.03 '*.lr=1e-3'
+      dasp bench --add my_method.py:Mine --models my_model.py:build
+      dasp bench paper --data kinetics50 --root ~/ks50 --models cav_mae_ks50.pth
+    """
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")] = "quick"
+    """quick, paper, robust, paper/NAME, robust/NAME, or the path of a .toml file."""
+    methods: Names = ()
+    """Rows of the plan, or registered methods; by default all rows. In a list of plans: keep the
+    rows of these methods."""
+    add: Names = ()
+    """Methods beside them: registered ones, or your own as file.py:Class."""
+    settings: Annotated[
+        tuple[str, ...], tyro.conf.arg(name="set", metavar="METHOD.OPTION=VALUE")
+    ] = ()
+    """Options of methods, such as dasp.delta=0.03, or *.lr=1e-3 for all."""
+    plan: Annotated[Plan, tyro.conf.arg(name="")] = field(default_factory=Plan)
+    workspace: Annotated[Workspace, tyro.conf.arg(name="")] = field(default_factory=Workspace)
+    engine: Literal["local", "ray"] = "local"
+    """local (processes of this machine), or ray (a Ray cluster: see docs/distributed.md)."""
+    address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
+    """Of a Ray cluster: HOST:PORT, ray://HOST:PORT, or auto for the one of this machine; by default
+    one is started here for as long as the run lasts."""
+    cpus_per_run: float | None = None
+    """CPUs that the cluster reserves for each run, 1 by default; a run uses one thread, more keeps
+    memory free."""
+    gpus_per_run: float | None = None
+    """GPUs for each run, 0 by default; 0.25 puts four runs on one."""
+    dry_run: bool = False
+    """Only say what would be run."""
+
+
+def bench(words: Sequence[str]) -> int:
+    """Run methods on streams, and write a table and a report."""
+    chosen = parse(words)
+    plans = {key: _selected(options, len(chosen) == 1) for key, options in chosen.items()}
+    options = next(iter(chosen.values()))
+    engine = open_engine(
+        options.engine,
+        address=options.address,
+        cpus_per_run=options.cpus_per_run,
+        gpus_per_run=options.gpus_per_run,
+    )
+    console, command = Console(), shlex.join(["dasp", *sys.argv[1:]])
+    for number, (key, plan) in enumerate(plans.items(), 1):
+        if len(plans) > 1:
+            console.rule(f"{number} of {len(plans)}: {key}")
+        _announce(plan, options.workspace, console)
+        if not options.dry_run:
+            run_plan(plan, options.workspace, key, command, engine)
+    results = options.workspace.results
+    return 0 if options.dry_run else publish(results, results, only=list(plans))
+
+
+def parse(words: Sequence[str]) -> dict[str, BenchOptions]:
+    """Return the options for each plan that the first word names, `quick` if it names none."""
+    words = list(words)
+    name = words.pop(0) if words and not words[0].startswith("-") else "quick"
+    plans = load_plans(name)
+    chosen = {key: _options(name, plan, words) for key, plan in plans.items()}
+    if len(chosen) > 1:
+        _refuse_for_many(name, chosen, plans)
+    return chosen
+
+
+def _options(name: str, plan: Plan, words: Sequence[str]) -> BenchOptions:
+    """Read the flags; what they do not say is as in the plan."""
+    given = dict(pairwise(" ".join(words).replace("--data=", "--data ").split()))
+    if given.get("--data", plan.data.name) != plan.data.name:
+        # Other data begin with their own defaults and all samples; costs are measured on a few.
+        few = plan.data.samples if plan.kind == EFFICIENCY else None
+        plan = replace(plan, data=DataOptions(samples=few), models=())
+    default = BenchOptions(name=name, plan=plan)
+    return tyro.cli(BenchOptions, args=words, default=default, prog="dasp bench")
+
+
+def _refuse_for_many(
+    name: str, chosen: Mapping[str, BenchOptions], plans: Mapping[str, Plan]
+) -> None:
+    """Refuse flags that would make all plans of a list alike."""
+    first = next(iter(chosen))
+    for key, options in chosen.items():
+        changed = [f for f in ALIKE if getattr(options.plan, f) != getattr(plans[key], f)]
+        flags = {"set": options.settings, "add": options.add}
+        changed += [flag for flag, value in flags.items() if value]
+        if changed:
+            raise OptionError(
+                f"{name} is a list of plans, and --{changed[0].replace('_', '-')} is for a single "
+                f"one: name it, such as `dasp bench {first}`."
+            )
+
+
+def _selected(options: BenchOptions, alone: bool) -> Plan:
+    """Return the plan with the rows and settings that the flags ask for."""
+    plan = options.plan
+    if options.methods:
+        plan = (with_methods if alone else of_methods)(plan, options.methods)
+    if options.add:
+        plan = with_methods(plan, [*plan.methods, *options.add])
+    if not plan.models:
+        raise OptionError(
+            f"data set '{plan.data.name}' needs a model trained on it: give --models FILE, or "
+            "--models file.py:function."
+        )
+    return with_settings(plan, options.settings)
+
+
+def _announce(plan: Plan, workspace: Workspace, console: Console) -> None:
+    """Say what will be run and how much of it is done."""
+    jobs = plan.jobs()
+    if not jobs:
+        raise OptionError("nothing to run: the plan has no method, model, protocol or severity.")
+    todo = jobs_to_do(jobs, workspace.results)
+    console.print(
+        f"{len(jobs)} runs, {len(jobs) - len(todo)} done already: {', '.join(plan.methods)} on "
+        f"{', '.join(plan.protocols)}, severity {', '.join(map(str, plan.severities))}, models "
+        f"{', '.join(plan.models)}, {jobs[0][1].run.data['samples']} samples per domain.",
+        highlight=False,
+    )
+
+
+def tune(
+    plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")] = "paper/overview",
+    *,
+    models: Names = ("sounding_shapes_0",),
+    protocols: Names = ("continual/video", "continual/audio", "interleaved"),
+    samples: int = 320,
+    workspace: Annotated[Workspace, tyro.conf.arg(name="")] = Workspace(  # noqa: B008
+        results=Path("out/tuning")
+    ),
+) -> int:
+    """Choose learning rates on validation data, by one rule for all methods.
+
+    Every method of the plan gets the same learning rates (EATA also several similarities); the
+    setting with the highest accuracy on the *validation* split of the built-in set, with other
+    samples and other corruption draws than any test stream, is printed as lines of
+    plans/options/sounding_shapes.toml. The rule uses validation labels, never a test sample.
+
+    Args:
+        plan: Whose methods are tuned.
+        models: Source models on which settings are compared.
+        protocols: Streams on which settings are compared.
+        samples: Samples per domain.
+        workspace: Where results and features are kept.
+    """
+    wide = load_plan(plan)
+    wide = replace(wide, models=models, data=replace(wide.data, samples=samples))
+    console = Console()
+    for label, found in tune_plan(wide, protocols, workspace).items():
+        tried = ", ".join(f"{name} {accuracy:.2f}" for name, accuracy in found["tried"].items())
+        lines = [f"# {tried}", f"[{label}]"]
+        lines += [f"{option} = {value!r}" for option, value in found["options"].items()]
+        for line in lines:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def check(method: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="METHOD")]]) -> None:
+    """Run the contract check on a registered method.
+
+    Args:
+        method: Its name, such as "dasp".
+    """
+    check_method(method)
+    Console().print(f"{method} fulfils the contract")

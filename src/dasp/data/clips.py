@@ -1,0 +1,404 @@
+"""The clips of a data set: their files and classes, read from any of the supported layouts.
+
+READ's layout: a JSON list of clips, ten frames per clip in ten directories, a CSV of labels.
+The plain layout: one directory per class, with `<clip>.wav` and `<clip>.jpg` (or .png) in it.
+Corrupted copies lie in `<directory>-C/<corruption>/severity_<k>/`, where READ puts them.
+"""
+
+import csv
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from dasp.core.errors import DataError, OptionError, cause, unknown_name
+from dasp.core.files import atomic_path
+
+FRAMES = 10  # per clip in READ's layout
+KEYS = ("video_id", "wav", "video_path", "labels")
+PICTURES = (".jpg", ".jpeg", ".png")
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One sample: a sound, its frames and its class.
+
+    `audio_dir` and `video_dir` are the directories whose `-C` siblings hold corrupted copies.
+    """
+
+    id: str
+    label: int
+    wav: Path
+    frames: tuple[Path, ...]
+    audio_dir: Path
+    video_dir: Path
+
+    def frame_index(self, frame: int | None) -> int:
+        """Return the index of the frame to use: `frame`, or the middle one (5 of READ's ten)."""
+        if frame is None:
+            return len(self.frames) // 2
+        if not 0 <= frame < len(self.frames):
+            raise OptionError(
+                f"clip '{self.id}' has frames 0 to {len(self.frames) - 1}, not {frame}: "
+                "choose one of those, or none for the middle one."
+            )
+        return frame
+
+    def frame_id(self, index: int) -> str:
+        """Return the name that seeds the corruption of one frame: each has its own noise."""
+        return f"{self.id}/frame_{index}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The clips of a data set in order, and the names of its classes by index."""
+
+    name: str
+    root: Path
+    clips: tuple[Clip, ...]
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.clips:
+            raise DataError(f"{self.name}: no clips in {self.root}: check the list and the root.")
+        twice = repeated(clip.id for clip in self.clips)
+        if twice:
+            raise DataError(
+                f"{self.name}: {len(twice)} duplicated id(s): {', '.join(twice[:20])}. Each clip "
+                "needs a unique id, as it names files and seeds: remove the duplicates."
+            )
+
+    @cached_property
+    def digest(self) -> str:
+        """Return a hash of ids, classes and relative paths, independent of the root's location."""
+        rows = [
+            [c.id, self.classes[c.label], *(relative(p, self.root) for p in (c.wav, *c.frames))]
+            for c in self.clips
+        ]
+        text = json.dumps([self.classes, rows], ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def per_class(self) -> dict[str, int]:
+        """Return the number of clips per class, empty classes included."""
+        counts = Counter(c.label for c in self.clips)
+        return {name: counts[index] for index, name in enumerate(self.classes)}
+
+    def find(self, clip_id: str | None) -> Clip:
+        """Return the clip with this id, by default the first clip."""
+        by_id = {clip.id: clip for clip in self.clips}
+        if clip_id is not None and clip_id not in by_id:
+            raise OptionError(unknown_name("clip", clip_id, by_id)[:300])
+        return self.clips[0] if clip_id is None else by_id[clip_id]
+
+    def first(self, count: int) -> "Manifest":
+        """Return the manifest of the first `count` clips."""
+        return replace(self, clips=self.clips[:count])
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The size of a published data set, and the file names in READ's release of it."""
+
+    clips: int
+    classes: int
+    list_file: str
+    label_file: str
+    audio_dir: str
+    video_dir: str
+
+
+SPECS = {
+    "kinetics50": Spec(
+        clips=2466,
+        classes=50,
+        list_file="ks50_test_refer.json",
+        label_file="class_labels_indices_ks50.csv",
+        audio_dir="audio_val256_k=50",
+        video_dir="image_mulframe_val256_k=50",
+    ),
+    "vggsound": Spec(
+        clips=14046,
+        classes=309,
+        list_file="vgg_test_refer.json",
+        label_file="class_labels_indices_vgg.csv",
+        audio_dir="audio_test",
+        video_dir="image_mulframe_test",
+    ),
+}
+
+
+def spec_of(dataset: str) -> Spec:
+    """Return the specification of a published data set."""
+    if dataset not in SPECS:
+        raise OptionError(unknown_name("data set", dataset, SPECS))
+    return SPECS[dataset]
+
+
+def open_manifest(
+    root: str | Path,
+    dataset: str | None = None,
+    split: str = "test",
+    list_file: str | Path | None = None,
+    label_file: str | Path | None = None,
+) -> Manifest:
+    """Return the clips below `root`, whichever layout they have.
+
+    With `dataset` ("kinetics50", "vggsound"): READ's release, with its list and label files at
+    the root or given here, and sounds and frames in the directories of the release.
+    Without: the list `<split>.json` and `labels.csv` at the root or given here, as written by
+    `dasp prepare`; without a list, the plain layout of `read_folders`.
+    """
+    base = Path(root)
+    if not base.is_dir():
+        raise DataError(f"{base} is not a directory: give the root of the data set.")
+    if dataset is not None:
+        return _open_release(base, dataset, list_file, label_file)
+    default_list = base / f"{split}.json"
+    if list_file is None and label_file is None and not default_list.exists():
+        _refuse_missing_split(base, split)
+        return read_folders(base)
+    labels = Path(label_file or base / "labels.csv")
+    return read_list(Path(list_file or default_list), labels, base, name=base.name)
+
+
+def _open_release(
+    root: Path, dataset: str, list_file: str | Path | None, label_file: str | Path | None
+) -> Manifest:
+    spec = spec_of(dataset)
+    release_list = Path(list_file or root / spec.list_file)
+    release_labels = Path(label_file or root / spec.label_file)
+    for path in (release_list, release_labels):
+        if not path.is_file():
+            raise DataError(
+                f"no file {path}: {dataset} needs the list and the label file of READ's release; "
+                "copy both there, or give --list-file and --label-file."
+            )
+    return read_list(release_list, release_labels, root, spec.audio_dir, spec.video_dir, dataset)
+
+
+def _refuse_missing_split(root: Path, split: str) -> None:
+    """Raise an error for a list that was asked for by name, or is missing where others exist.
+
+    The plain layout has no lists, so only the default split stands for all of its clips.
+    """
+    lists = sorted(p.name for p in root.glob("*.json") if not p.name.startswith("."))
+    if split != "test" or (lists and (root / "labels.csv").exists()):
+        found = f"the lists there are {', '.join(lists)}" if lists else "there is no list"
+        raise DataError(f"no {split}.json in {root}: {found}; choose one with --split.")
+
+
+def read_folders(root: str | Path) -> Manifest:
+    """Return the clips `root/<class>/<clip>.wav` and `.jpg`, ignoring hidden files.
+
+    Classes are numbered in the order of their sorted names; clip ids are "<class>/<clip>".
+    """
+    base = absolute(root)
+    classes = tuple(
+        sorted(p.name for p in base.iterdir() if p.is_dir() and not p.name.startswith("."))
+    )
+    clips = [clip for label, name in enumerate(classes) for clip in _class_clips(base, name, label)]
+    if not clips:
+        raise DataError(
+            f"no clips in {base}: expected a list (test.json with labels.csv) or "
+            "<class>/<clip>.wav with <class>/<clip>.jpg or .png beside it."
+        )
+    return Manifest(base.name, base, tuple(clips), classes)
+
+
+def _class_clips(root: Path, name: str, label: int) -> list[Clip]:
+    files = [p for p in sorted((root / name).iterdir()) if not p.name.startswith(".")]
+    sounds = {p.stem: p for p in files if p.suffix.lower() == ".wav"}
+    pictures: dict[str, Path] = {}
+    for path in files:
+        if path.suffix.lower() in PICTURES:
+            if path.stem in pictures:
+                raise DataError(f"{path}: {pictures[path.stem].name} exists too: keep one.")
+            pictures[path.stem] = path
+    for stem in sorted(sounds.keys() ^ pictures.keys()):
+        alone = sounds.get(stem) or pictures[stem]
+        lacking = "picture (.jpg, .jpeg, .png)" if stem in sounds else "sound (.wav)"
+        raise DataError(f"{alone} has no {lacking} of the same name beside it: add it.")
+    return [
+        Clip(f"{name}/{stem}", label, sounds[stem], (pictures[stem],), root, root)
+        for stem in sorted(sounds)
+    ]
+
+
+def read_list(
+    path: str | Path,
+    labels: str | Path,
+    root: str | Path | None = None,
+    audio_dir: str | Path | None = None,
+    video_dir: str | Path | None = None,
+    name: str = "",
+) -> Manifest:
+    """Read a list `{"data": [{"video_id", "wav", "video_path", "labels"}]}`.
+
+    Paths in the list are absolute or relative to `root` (by default the directory of the list)
+    and must lie below it. `audio_dir` and `video_dir`, relative to the root, replace the paths of
+    a list made on another machine: sounds are then `audio_dir/<id>.wav`.
+    """
+    base = Path(root) if root is not None else Path(path).parent
+    classes = read_labels(labels)
+    index = {mid: number for number, mid in enumerate(classes)}
+    clips = []
+    for number, entry in enumerate(read_entries(path)):
+        where = f"{path}, entry {number} ('{entry['video_id']}')"
+        if entry["labels"] not in index:
+            raise DataError(f"{where}: {unknown_name('label', entry['labels'], index)[:300]}")
+        clips.append(_clip(entry, index[entry["labels"]], base, audio_dir, video_dir, where))
+    return Manifest(name or Path(path).stem, base, tuple(clips), classes)
+
+
+def read_labels(path: str | Path) -> tuple[str, ...]:
+    """Return the class names (`mid`) of a label CSV `index,mid[,display_name]`, by index."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the labels {path}: {cause(error)}.") from error
+    try:
+        by_index = {int(row["index"]): row["mid"] for row in rows}
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path} is not a label file: its columns must be 'index,mid[,display_name]' "
+            f"with integers under index ({error!r})."
+        ) from error
+    names = tuple(by_index[index] for index in sorted(by_index))
+    if not rows or sorted(by_index) != list(range(len(rows))) or len(set(names)) != len(rows):
+        raise DataError(f"{path}: indices must be 0, 1, 2, … and names unique, each once.")
+    return names
+
+
+def read_entries(path: str | Path) -> list[dict[str, str]]:
+    """Return the entries of a JSON list, each with video_id, wav, video_path and labels."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read the list {path}: {cause(error)}.") from error
+    entries = content.get("data") if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        raise DataError(f'{path} is not a list of clips: it must be {{"data": [...]}}.')
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in KEYS):
+            raise DataError(
+                f"{path}, entry {number}: needs the strings {', '.join(KEYS)}; it is {entry!r}."
+            )
+        if not entry["video_id"]:
+            raise DataError(f"{path}, entry {number}: video_id is empty.")
+    return entries
+
+
+def _clip(
+    entry: Mapping[str, str],
+    label: int,
+    root: Path,
+    audio_dir: str | Path | None,
+    video_dir: str | Path | None,
+    where: str,
+) -> Clip:
+    clip_id = entry["video_id"]
+    wav_path = Path(entry["wav"]) if audio_dir is None else Path(audio_dir) / f"{clip_id}.wav"
+    wav = inside(wav_path, root, where)
+    folder = inside(Path(entry["video_path"] if video_dir is None else video_dir), root, where)
+    frames = tuple(
+        inside(Path(f"frame_{i}", f"{clip_id}.jpg"), folder, where) for i in range(FRAMES)
+    )
+    return Clip(clip_id, label, wav, frames, wav.parent, folder)
+
+
+def write_list(path: str | Path, entries: Sequence[Mapping[str, str]]) -> None:
+    """Write READ's JSON list; each entry has video_id, wav, video_path and labels."""
+    with atomic_path(path) as part:
+        part.write_text(json.dumps({"data": list(entries)}, indent=1), encoding="utf-8")
+
+
+def write_labels(path: str | Path, classes: Sequence[str]) -> None:
+    """Write a label CSV `index,mid`."""
+    with atomic_path(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("index", "mid"))
+        writer.writerows(enumerate(classes))
+
+
+def corrupted_dir(folder: Path, corruption: str, severity: int, out: Path | None = None) -> Path:
+    """Return the directory of the corrupted copies of `folder`, beside it or in `out`.
+
+    >>> corrupted_dir(Path("data/audio"), "rain", 3).as_posix()
+    'data/audio-C/rain/severity_3'
+    """
+    return (out or folder.parent) / f"{folder.name}-C" / corruption / f"severity_{severity}"
+
+
+def corrupted_frame(
+    clip: Clip, index: int, corruption: str, severity: int, out: Path | None = None
+) -> Path:
+    """Return the path of the corrupted copy of a frame, always a JPEG file."""
+    folder = corrupted_dir(clip.video_dir, corruption, severity, out)
+    return (folder / clip.frames[index].relative_to(clip.video_dir)).with_suffix(".jpg")
+
+
+def corrupted_wav(clip: Clip, corruption: str, severity: int, out: Path | None = None) -> Path:
+    """Return the path of the corrupted copy of a clip's sound."""
+    folder = corrupted_dir(clip.audio_dir, corruption, severity, out)
+    return folder / clip.wav.relative_to(clip.audio_dir)
+
+
+def premade(
+    manifest: Manifest,
+    modality: str,
+    corruption: str,
+    severity: int,
+    out: str | Path | None = None,
+) -> Manifest:
+    """Return the manifest with the files of one modality replaced by their corrupted copies.
+
+    `out` is the directory that holds the `-C` directories if it is not beside the clean ones.
+    """
+    if modality not in ("audio", "video"):
+        raise OptionError(f"modality must be 'audio' or 'video', not '{modality}'.")
+    place = Path(out) if out is not None else None
+
+    def moved(clip: Clip) -> Clip:
+        if modality == "audio":
+            return replace(clip, wav=corrupted_wav(clip, corruption, severity, place))
+        frames = (
+            corrupted_frame(clip, i, corruption, severity, place) for i in range(len(clip.frames))
+        )
+        return replace(clip, frames=tuple(frames))
+
+    return replace(manifest, clips=tuple(moved(clip) for clip in manifest.clips))
+
+
+def repeated(ids: Iterable[str]) -> list[str]:
+    """Return the ids that occur more than once."""
+    return [name for name, count in Counter(ids).items() if count > 1]
+
+
+def relative(path: Path, root: Path) -> str:
+    """Return `path` relative to `root`, with forward slashes on every system."""
+    return Path(os.path.relpath(path, root)).as_posix()
+
+
+def absolute(path: str | Path) -> Path:
+    """Return an absolute path without "..", keeping symbolic links."""
+    return Path(os.path.normpath(Path(path).absolute()))
+
+
+def inside(path: Path, root: Path, what: str) -> Path:
+    """Return `path` made absolute from `root`; raise an error if it leads out of it.
+
+    Only the text of the path counts, so a data directory may be a link to another disk.
+    """
+    base = absolute(root)
+    full = Path(os.path.normpath(base / path))
+    if not full.is_relative_to(base):
+        raise DataError(
+            f"{what} names {path}, outside the root {base}: give the root that holds the files, "
+            "or the directories of the sounds and frames (audio_dir, video_dir)."
+        )
+    return full

@@ -1,0 +1,281 @@
+"""Share one stream among processes: each rank gets its part of every batch.
+
+Ranks that share a stream learn what one process learns from the joined batch. No method has to
+know of it:
+
+- `Method.forward` runs the model on this rank's samples and returns the logits of all ranks'
+  samples, in rank order. Losses, filters, averages and guards therefore see the joined batch, and
+  every rank computes the same numbers from the same bytes.
+- The gradient of a loss over all samples flows, on each rank, through that rank's own samples
+  only; the sum over the ranks is the gradient of the joined batch. It is computed as the mean of
+  gradients that `gather` has multiplied by the number of ranks, so that a term without samples (a
+  penalty on the weights), which every rank has in full, counts once.
+- Decisions within a call (reject a batch, roll back) are made from the same numbers.
+
+Every message is announced: the ranks first exchange three integers, the point in the protocol
+that each has reached and the size of what follows. A rank that failed announces that instead, so
+the others stop rather than wait. A call ends when all ranks have announced its end, and only then
+is what it learned kept.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+from zlib import crc32
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dasp.core.errors import InputError, OptionError, RankError
+from dasp.core.types import Inputs, Tokens
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+POINTS = ("failed", "call", "rows", "sum", "clean batch", "end")
+
+
+class PeerError(RankError):
+    """Another rank failed; that rank raises its own error."""
+
+
+class Group:
+    """The processes that share a stream: here one, which exchanges nothing. `Ranks` are several.
+
+    All ranks of a group must make the same calls in the same order.
+    """
+
+    rank, size = 0, 1
+
+    def together(self) -> AbstractContextManager[None]:
+        """Report an error raised in this block to the other ranks, which get `PeerError`."""
+        return nullcontext()
+
+    def meet(self, facts: Callable[[], Mapping[str, object]], rows: int) -> None:
+        """Begin a call on `rows` samples of this rank; refuse it if the ranks' facts differ."""
+
+    def settle(self) -> None:
+        """Wait until all ranks have got this far; none fails from here on."""
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return all ranks' rows (b, …) → (B, …), differentiable where `average` follows."""
+        return rows
+
+    def own(self, rows: Tensor) -> Tensor:
+        """Return this rank's part of rows (B, …) of all samples of the call → (b, …)."""
+        return rows
+
+    def gathers(self, width: int) -> bool:  # noqa: ARG002
+        """Tell whether to gather rows of this width rather than add up their moments."""
+        return True
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by the sum over all ranks, in one message."""
+
+    def average(self, gradients: Sequence[Tensor]) -> None:
+        """Replace each gradient by the mean over all ranks, in one message."""
+
+    def share(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by that of the first rank."""
+
+    def join(self, batches: Iterable[Inputs]) -> Iterable[Inputs]:
+        """Yield the ranks' first batches joined, then their second, and so on."""
+        return batches
+
+
+ALONE = Group()
+
+
+class Ranks(Group):
+    """This process in a `torch.distributed` group: gloo on CPUs, nccl on GPUs."""
+
+    def __init__(self, group: "ProcessGroup | str", device: torch.device) -> None:
+        """Join a process group, or all processes by the name "world".
+
+        `device` is the model's. Messages are made there, or on the CPU if gloo carries them.
+        """
+        if not (dist.is_available() and dist.is_initialized()):
+            raise OptionError(
+                "group= needs torch.distributed: call init_process_group first, in a script "
+                "started by `torchrun --nproc-per-node 2 script.py`."
+            )
+        if isinstance(group, str) and group != "world":
+            raise OptionError(f'group must be "world", a process group or None, not {group!r}.')
+        self._group = dist.group.WORLD if isinstance(group, str) else group
+        self.rank, self.size = dist.get_rank(self._group), dist.get_world_size(self._group)
+        if self.rank < 0:
+            raise OptionError("this process is not a member of the given group: omit group=.")
+        by_gloo = dist.get_backend(self._group) == "gloo"
+        self._device = torch.device("cpu") if by_gloo else device
+        self._parts = [0] * self.size  # samples of each rank in this call
+        self._open = False  # whether the others wait for the end of a call
+
+    @contextmanager
+    def together(self) -> Iterator[None]:  # noqa: D102
+        self._open = True
+        try:
+            yield
+            self.settle()
+        except Exception as error:
+            if self._open:
+                self._open = False
+                with suppress(RankError):
+                    self._announce("failed")
+                    self._reasons(error)
+            raise
+        finally:
+            self._open = False
+
+    def meet(self, facts: Callable[[], Mapping[str, object]], rows: int) -> None:  # noqa: D102
+        own = {name: str(fact) for name, fact in facts().items()}
+        found = self._exchange("call", rows, crc32(repr(own).encode()))
+        self._parts = [count for count, _ in found]
+        if len({code for _, code in found}) > 1:
+            self._open = False
+            raise RankError(self._difference(own))
+
+    def settle(self) -> None:  # noqa: D102
+        if self._open:
+            self._exchange("end")
+            self._open = False
+
+    def gather(self, rows: Tensor) -> Tensor:  # noqa: D102
+        found = self._exchange("rows", len(rows), rows.shape[1:].numel())
+        self._same("the width of their rows", [wide for _, wide in found])
+        counts = [count for count, _ in found]
+        kind = torch.uint8 if rows.dtype == torch.bool else rows.dtype
+        sent = torch.zeros(max(counts), *rows.shape[1:], dtype=kind, device=self._device)
+        sent[: len(rows)] = rows.detach()
+        parts = [torch.empty_like(sent) for _ in counts]
+        self._send(dist.all_gather, parts, sent)
+        whole = [part[:count].to(rows) for part, count in zip(parts, counts, strict=True)]
+        whole[self.rank] = own = rows.view_as(rows)
+        if own.requires_grad:
+            own.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
+        return torch.cat(whole)
+
+    def own(self, rows: Tensor) -> Tensor:  # noqa: D102
+        start = sum(self._parts[: self.rank])
+        return rows[start : start + self._parts[self.rank]]
+
+    def gathers(self, width: int) -> bool:
+        """Tell whether to gather rows of this width rather than add up their moments.
+
+        Gathering brings B·D numbers of 4 bytes to each rank. A sum of D²/2 numbers of 8 bytes
+        travels twice, to be added up and to be returned: 8·D² bytes, which is more if B ≤ 2·D.
+        """
+        return sum(self._parts) <= 2 * width
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:  # noqa: D102
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors]).to(self._device)
+        self._same("what they learn", [size for size, _ in self._exchange("sum", len(flat))])
+        self._send(dist.all_reduce, flat)
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+    def average(self, gradients: Sequence[Tensor]) -> None:  # noqa: D102
+        if gradients:
+            self.add_up(gradients)
+        for gradient in gradients:
+            gradient.div_(self.size)
+
+    def share(self, tensors: Iterable[Tensor]) -> None:  # noqa: D102
+        for tensor in tensors:
+            told = tensor.detach().to(self._device, copy=True)
+            self._send(dist.broadcast, told, dist.get_global_rank(self._group, 0))  # type: ignore[arg-type]
+            tensor.data.copy_(told)
+
+    def join(self, batches: Iterable[Inputs]) -> Iterator[Inputs]:  # noqa: D102
+        left = iter(batches)
+        while True:
+            batch = next(left, None)
+            more = [there for there, _ in self._exchange("clean batch", batch is not None)]
+            if not any(more):
+                return
+            if batch is None or not all(more):
+                raise InputError(
+                    "fit() needs the same number of batches on each rank: split them evenly."
+                )
+            yield {name: self.gather(batch[name]) for name in sorted(batch)}
+
+    def _exchange(self, point: str, *numbers: int) -> list[tuple[int, int]]:
+        """Announce where this rank is, with two numbers; return those of all ranks."""
+        found = self._announce(point, *numbers)
+        if any(code == POINTS.index("failed") for code, *_ in found):
+            self._open = False
+            raise PeerError(f"another rank failed: {self._reasons(None)}")
+        self._same("where they are", [POINTS[code] for code, *_ in found])
+        return [(first, second) for _, first, second in found]
+
+    def _announce(self, point: str, first: int = 0, second: int = 0) -> list[list[int]]:
+        own = torch.tensor([POINTS.index(point), first, second], device=self._device)
+        parts = [torch.empty_like(own) for _ in range(self.size)]
+        self._send(dist.all_gather, parts, own)
+        found: list[list[int]] = torch.stack(parts).tolist()
+        return found
+
+    def _same(self, what: str, found: Sequence[object]) -> None:
+        """Raise on every rank if the ranks found different things."""
+        if len(set(found)) > 1:
+            self._open = False
+            shown = ", ".join(f"{thing} on rank {rank}" for rank, thing in enumerate(found))
+            raise RankError(f"the ranks differ in {what}: {shown}. All must make the same calls.")
+
+    def _difference(self, own: Mapping[str, str]) -> str:
+        """Say which rank differs from the first, and in what."""
+        first, *others = self._objects(own)
+        for rank, other in enumerate(others, start=1):
+            for name in first:
+                if other.get(name) != first[name]:
+                    shown = f"{first[name]:.80} on rank 0, {other.get(name)!s:.80} on rank {rank}"
+                    return f"the ranks differ in {name}: {shown}. Make it the same on every rank."
+        return "the ranks were given different arguments."
+
+    def _reasons(self, error: Exception | None) -> str:
+        """Exchange why ranks failed: "rank 1, ValueError: …"."""
+        own = None if error is None else f"{type(error).__name__}: {error}"
+        found = enumerate(self._objects(own))
+        return "; ".join(f"rank {rank}, {reason}" for rank, reason in found if reason is not None)
+
+    def _objects(self, own: object) -> list[Any]:
+        found: list[Any] = [None] * self.size
+        self._send(dist.all_gather_object, found, own)
+        return found
+
+    def _send(self, collective: Callable[..., Any], *arguments: object) -> None:
+        try:
+            collective(*arguments, group=self._group)
+        except RuntimeError as error:
+            self._open = False
+            raise RankError(
+                f"another rank cannot be reached ({error}): stop all ranks and restart them."
+            ) from error
+
+
+class HasGroup(Protocol):
+    """Anything that may share a stream."""
+
+    group: Group
+
+
+@contextmanager
+def apart(method: HasGroup) -> Iterator[None]:
+    """Let a method see only this rank's samples within this block."""
+    company, method.group = method.group, ALONE
+    try:
+        yield
+    finally:
+        method.group = company
+
+
+def with_stand_in(batch: Tokens) -> dict[str, Tensor]:
+    """Give a rank without samples one of zeros (0, …) → (1, …): few models run on no samples.
+
+    The result is cut off again, so that its gradients exist and are zero.
+    """
+    return {
+        name: value if len(value) else torch.cat([value, value.new_zeros(1, *value.shape[1:])])
+        for name, value in batch.items()
+    }

@@ -1,0 +1,143 @@
+"""DASP's passes through the fusion: a few samples at a time, computing once what they share.
+
+Samples meet only in the loss, so the fusion may process them in pieces; only the joint pass must
+keep all of them until the loss is known. Passes of single modalities begin with the same work as
+the joint pass, on the same tokens (`HasSharedFusion`), forward and backward.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dasp.core.types import Fused, Tokens
+from dasp.methods.base import Method
+from dasp.methods.distributed import with_stand_in
+
+# Numbers in the tokens of one piece: 7 samples of ViT-B, which keep two cores busy.
+AT_ONCE = 2**22
+
+Adapt = Callable[[Tokens], Tokens]
+"""Applies the adapters to tokens {name: (B, N, D)}."""
+Divergence = Callable[[str, Tensor, slice], Tensor]
+"""Takes a modality, its own logits (b, C) and the samples' rows; returns the mean of a term."""
+
+
+def pieces(batch: Tokens) -> Iterator[tuple[slice, Tokens]]:
+    """Split a batch {name: (B, N, D)} into pieces of nearly equal size.
+
+    For a batch without samples (see `with_stand_in`) there is one piece, of which nothing counts.
+    """
+    samples = len(next(iter(batch.values())))
+    if samples == 0:
+        yield slice(0, 0), with_stand_in(batch)
+        return
+    numbers = sum(tokens.numel() for tokens in batch.values())
+    most = max(1, samples * AT_ONCE // numbers)
+    size = -(-samples // -(-samples // most))  # as many pieces as that makes, of even size
+    for start in range(0, samples, size):
+        rows = slice(start, min(start + size, samples))
+        yield rows, {name: tokens[rows] for name, tokens in batch.items()}
+
+
+class SourcePasses:
+    """What the source model predicts from each modality alone: `alone` {name: Fused of (B, …)}."""
+
+    @torch.no_grad()
+    def __init__(self, method: Method, batch: Tokens) -> None:
+        self._method = method
+        self._names = tuple(batch)
+        self._pieces: list[tuple[slice, Any]] = []
+        parts: dict[str, list[Fused]] = {name: [] for name in batch}
+        for rows, piece in pieces(batch):
+            prepared = method.prepare_fusion(piece)
+            self._pieces.append((rows, prepared))
+            for name in batch:
+                parts[name].append(_fused(method, prepared, [name], rows))
+        self.alone = {name: joined(own) for name, own in parts.items()}
+
+    @torch.no_grad()
+    def joint(self) -> Tensor:
+        """Return its logits (B, C) from all modalities together, for all ranks' samples."""
+        own = [
+            _fused(self._method, prepared, self._names, rows).logits
+            for rows, prepared in self._pieces
+        ]
+        return self._method.group.gather(torch.cat(own))
+
+
+@torch.no_grad()
+def adapted_logits(method: Method, batch: Tokens, adapt: Adapt) -> Tensor:
+    """Return the logits (B, C) from adapted tokens, for all ranks' samples."""
+    own = [
+        _fused(method, method.prepare_fusion(adapt(piece)), tuple(batch), rows).logits
+        for rows, piece in pieces(batch)
+    ]
+    return method.group.gather(torch.cat(own))
+
+
+class LearningPasses:
+    """The joint pass with adapters, and then the gradient of a loss of it and of further passes.
+
+    `logits` (B, C) are those of all ranks' samples. Gradients come from this rank's samples, times
+    the number of ranks, because the loop takes the mean over ranks.
+    """
+
+    def __init__(self, method: Method, batch: Tokens, adapt: Adapt) -> None:
+        self._method = method
+        self._pieces = []
+        for rows, piece in pieces(batch):
+            prepared = method.prepare_fusion(adapt(piece))
+            logits = _fused(method, prepared, tuple(batch), rows).logits
+            self._pieces.append((rows, prepared, logits))
+        own = torch.cat([logits.detach() for *_, logits in self._pieces])
+        self.logits = method.group.gather(own).requires_grad_()
+
+    def gradients(
+        self,
+        loss: Tensor,
+        weights: Mapping[str, float],
+        divergence: Divergence,
+        parameters: Sequence[nn.Parameter],
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """Return the whole loss () and its gradients, None for parameters that take no part.
+
+        `loss` is a function of `logits`. For each modality with a weight, this weight times a
+        divergence of the modality's own prediction is added to it. May be called only once.
+        """
+        group = self._method.group
+        (from_logits,) = torch.autograd.grad(loss, self.logits)
+        from_logits = group.own(from_logits) * group.size
+        total = loss.detach()
+        found: list[Tensor | None] = [None] * len(parameters)
+        while self._pieces:  # each is freed before the next
+            rows, prepared, logits = self._pieces.pop(0)
+            outputs, gradients = [logits], [from_logits[rows].to(logits)]
+            share = len(logits) * group.size / len(self.logits)
+            for name, weight in weights.items() if len(logits) else ():
+                now = self._method.fuse_prepared(prepared, [name]).logits
+                outputs.append(weight * share * divergence(name, now, rows))
+                gradients.append(torch.ones_like(outputs[-1]))
+                total = total + outputs[-1].detach()
+            with torch.autocast(logits.device.type, enabled=False):  # it is for forward passes
+                own = torch.autograd.grad(outputs, parameters, gradients, allow_unused=True)
+            found = [_sum(sum_, new) for sum_, new in zip(found, own, strict=True)]
+        group.average([total])
+        return total, tuple(found)
+
+
+def joined(parts: Sequence[Fused]) -> Fused:
+    """Concatenate the samples of several passes."""
+    embedding = torch.cat([part.embedding for part in parts])
+    return Fused(embedding, torch.cat([part.logits for part in parts]))
+
+
+def _fused(method: Method, prepared: Any, names: Sequence[str], rows: slice) -> Fused:
+    """Run the fusion on a piece, and cut off a stand-in."""
+    fused, count = method.fuse_prepared(prepared, names), rows.stop - rows.start
+    return Fused(fused.embedding[:count], fused.logits[:count])
+
+
+def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return other if one is None else one if other is None else one + other

@@ -1,0 +1,177 @@
+"""Results as a pandas DataFrame, and the folders that they are read from."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dasp.bench.results import COST, STREAM, PlanRecord, Result, ResultFolder, read_folder
+from dasp.core.errors import DataError, InputError
+
+CLEAN, MISSING = "clean", "missing"
+
+
+def results(folder: str | Path) -> pd.DataFrame:
+    """Return the results of a folder, one row per plan, row label, run and visit of a domain.
+
+    Folders of results below `folder` are read as well. Measurements of cost have no domains and
+    are left out. A run that several plans share appears once per plan; a run of no plan has the
+    plan "" and its method as label.
+
+    ============  =============================================================================
+    plan, label   name of the plan, and of the row that the run belongs to
+    method        registered name of the method
+    options       its options, as JSON
+    model         name of the source model; model_digest tells weights of one name apart
+    seed          seed of the stream; model and seed together are a replicate
+    data          name and settings of the data set, as text
+    samples       number of samples per domain
+    protocol      name of the stream
+    severity      of the corruptions
+    batch_size    number of samples per batch
+    visit         0, 1, … along the stream
+    domain        what is wrong with the sensors, such as "video/fog/5", or "clean"
+    damaged       the damaged modality, several joined by "+", or ""
+    right, seen   number of samples that were right, and of all
+    accuracy      100 * right / seen
+    key           of the run
+    ============  =============================================================================
+
+    >>> import dasp
+    >>> frame = dasp.results("results/sound")  # doctest: +SKIP
+    >>> frame.groupby(["protocol", "label"])[["right", "seen"]].sum()  # doctest: +SKIP
+    """
+    found = read_results(folder)
+    records = [
+        record
+        for plan in [*found.plans, *leftover(found)]
+        for label, key in plan.rows
+        if key in found.results
+        for record in _records(plan.name, label, key, found.results[key])
+    ]
+    return pd.DataFrame.from_records(records)
+
+
+def read_results(folder: str | Path) -> ResultFolder:
+    """Read a folder of results and all folders of results below it, as one.
+
+    What is damaged becomes a warning; `InputError` is raised if nothing can be read.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"{root} is not a directory: give the folder that `dasp bench` wrote.")
+    whole = ResultFolder(root)
+    for path in _result_folders(root):
+        try:
+            found = read_folder(path)
+        except (InputError, DataError) as error:
+            whole.warnings.append(str(error))
+            continue
+        place = "" if path == root else f"{path.relative_to(root).as_posix()}/"
+        whole.results |= found.results
+        whole.plans += found.plans
+        whole.warnings += [place + warning for warning in found.warnings]
+    if not whole.results:
+        why = f" ({'; '.join(whole.warnings)})" if whole.warnings else ""
+        raise InputError(f"{root} holds no results{why}: make some with `dasp bench`.")
+    return whole
+
+
+def _result_folders(root: Path) -> Iterator[Path]:
+    for path in [root, *sorted(p for p in root.rglob("*") if p.is_dir())]:
+        if (path / "runs.jsonl.gz").exists() or any((path / "runs").glob("[!.]*.json")):
+            yield path
+
+
+def leftover(found: ResultFolder) -> list[PlanRecord]:
+    """Return a record of the runs that belong to no plan, labelled by their methods; or none."""
+    planned = {key for plan in found.plans for _, key in plan.rows}
+    rows = [(r.run.method, key) for key, r in found.results.items() if key not in planned]
+    if not rows:
+        return []
+    kinds = {found.results[key].run.kind for _, key in rows}
+    names = {"comparison": STREAM, "efficiency": COST}
+    show = [name for name, kind in names.items() if kind in kinds]
+    if not found.plans:
+        return [PlanRecord("", "All runs", "", show, "", rows)]
+    about = "Runs in this folder that belong to none of the plans above."
+    return [PlanRecord("other", "Other runs", about, show, "", rows)]
+
+
+def _records(plan: str, label: str, key: str, result: Result) -> Iterator[dict[str, Any]]:
+    run = result.run
+    shared = {
+        "plan": plan,
+        "label": label,
+        "method": run.method,
+        "options": json.dumps(run.options, sort_keys=True),
+        "model": run.model["name"],
+        "model_digest": run.model["digest"],
+        "seed": run.seed,
+        "data": data_text(run.data),
+        "samples": run.data.get("samples"),
+        "protocol": run.protocol,
+        "severity": run.severity,
+        "batch_size": run.batch_size,
+    }
+    for visit, domain in enumerate(result.counts.domains if result.counts else ()):
+        yield {
+            **shared,
+            "visit": visit,
+            "domain": domain.name,
+            "damaged": damaged(domain.name),
+            "right": domain.right,
+            "seen": domain.seen,
+            "accuracy": 100 * domain.right / domain.seen if domain.seen else None,
+            "key": key,
+        }
+
+
+def data_text(data: Mapping[str, Any]) -> str:
+    """Return the settings of a data set as short text, without its number of samples.
+
+    >>> data_text({"name": "shapes", "split": "test", "samples": 64, "seed": 0})
+    'shapes (seed 0), test'
+    """
+    rest = {k: v for k, v in data.items() if k not in ("name", "split", "samples")}
+    more = ", ".join(f"{key} {text(value)}" for key, value in rest.items())
+    words = [f"{data.get('name')} ({more})" if more else str(data.get("name"))]
+    return ", ".join(words + ([str(data["split"])] if "split" in data else []))
+
+
+def text(value: Any) -> str:
+    """Return an option's value as short text."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def damaged(domain: str) -> str:
+    """Return the damaged modalities of a domain, joined by "+", or "" if there are none.
+
+    A modality that is missing is not damaged: nothing of it arrives.
+
+    >>> damaged("video/fog/5+audio/rain/5"), damaged("audio/missing"), damaged("clean")
+    ('audio+video', '', '')
+    """
+    return "+".join(sorted({part[0] for part in _parts(domain) if part[1] != MISSING}))
+
+
+def absent(domain: str) -> set[str]:
+    """Return the modalities that are missing in a domain."""
+    return {part[0] for part in _parts(domain) if part[1] == MISSING}
+
+
+def short_name(domain: str) -> str:
+    """Return a domain's name for an axis: the initials of its modalities, and what is wrong.
+
+    >>> short_name("video/gaussian_noise/5"), short_name("audio/constant"), short_name("clean")
+    ('V gaussian noise', 'A audio constant', 'clean')
+    """
+    words = [part[1] if len(part) == 3 else " ".join(part) for part in _parts(domain)]
+    initials = "".join(name[0].upper() for name in damaged(domain).split("+") if name)
+    return f"{initials} {' + '.join(words) or domain}".replace("_", " ").strip()
+
+
+def _parts(domain: str) -> list[list[str]]:
+    return [] if domain == CLEAN else [part.split("/") for part in domain.split("+")]

@@ -1,0 +1,317 @@
+"""One run: what a method is given, batch by batch, and what is counted."""
+
+import copy
+import threading
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import dasp
+from dasp.bench.cells import _Counter, _source_inputs, batches_of, run_job, start, stream_length
+from dasp.bench.datasets import BuiltIn, DataOptions
+from dasp.bench.features import AHEAD, Features
+from dasp.bench.passes import timed_encoders
+from dasp.bench.plan import MethodRow
+from dasp.bench.references import find_method, find_model
+from dasp.bench.runner import run_plan
+from dasp.core.clock import Clock
+from dasp.core.types import Batch, Diagnosis, Outcome
+from dasp.methods import METHODS
+from dasp.streams.protocols import CLEAN, Condition, Visit
+
+SMALL = Path(__file__).with_name("small.py")
+
+
+@pytest.fixture
+def source(plan):
+    return replace(plan, methods={"source": MethodRow("source")}, corruptions=("fog", "rain"))
+
+
+def only_job(plan):
+    ((_, job),) = plan.jobs()
+    return job
+
+
+def jobs(plan, **changes):
+    return [job for _, job in replace(plan, **changes).jobs()]
+
+
+def by_protocol(plan, workspace):
+    (results,) = run_plan(plan, workspace, show=False).values()
+    return {result.run.protocol: result.counts for result in results}
+
+
+def test_every_run_is_counted_globally(plan, workspace):
+    for label, results in run_plan(plan, workspace, show=False).items():
+        assert len(results) == 2
+        for result in results:
+            counts = result.counts
+            counts.check()
+            assert counts.seen == 40
+            assert [domain.batches for domain in counts.domains] == [3, 3]
+            assert counts.batches.seen == [8, 8, 4] * 2
+            assert (counts.batches.scores is not None) == (label == "dasp")
+            assert counts.updates == (0 if label == "source" else 6)
+            assert result.measured["versions"]["dasp"] == dasp.__version__
+            assert result.measured["machine"]["device"] == "cpu"
+
+
+def test_source_is_what_the_model_says_in_the_order_of_the_data(source, features, workspace):
+    both = replace(source, protocols=("interleaved",), seeds=(0, 1))
+    one, two = run_plan(both, workspace, show=False)["source"]
+    assert one.counts.batches.right != two.counts.batches.right  # the seed decides the order
+    visits = both.jobs()[0][1].visits()
+    for first, second, visit in zip(one.counts.domains, two.counts.domains, visits, strict=True):
+        ((_, inputs),) = features.batches(visit.conditions, False, np.arange(20), 20)
+        with torch.no_grad():
+            right = features.model(inputs).argmax(1) == features.labels
+        assert first.sample_hits().tolist() == right.tolist()
+        assert second.hits == first.hits
+
+
+def test_evaluating_clean_samples_changes_nothing_else(plan, workspace):
+    plan = replace(plan, protocols=("interleaved",))
+    without = run_plan(plan, workspace, show=False)
+    for label, (result,) in run_plan(replace(plan, clean_after=12), workspace, show=False).items():
+        (plain,) = without[label]
+        assert result.counts.domains == plain.counts.domains
+        assert plain.counts.clean_after is None
+        clean = dict(result.counts.clean_after)
+        assert clean.pop("seen") == 12
+        assert set(clean) == {"joint", "audio", "video"}
+        for right in clean.values():
+            assert len(right) == 3
+            assert label != "source" or len(set(right)) == 1
+
+
+def test_source_is_as_right_in_mixed_batches_as_in_pure_ones(source, workspace):
+    found = by_protocol(replace(source, protocols=("mixed", "interleaved", "clean")), workspace)
+    pure = {d.name: d.hits for name in ("clean", "interleaved") for d in found[name].domains}
+    mixed = found["mixed"]
+    assert [(d.name, d.hits) for d in mixed.domains] == list(pure.items())
+    assert {domain.batches for domain in mixed.domains} == {0}  # none is of one domain alone
+    assert mixed.batches.seen == [8] * 7 + [4]
+
+
+def test_a_domain_that_recurs_comes_in_another_order(source, features):
+    job = only_job(replace(source, protocols=("recurring",)))
+    orders = [
+        np.concatenate([numbers for numbers, _ in batches_of(features, visit, job, encoded=False)])
+        for visit in job.visits()
+        if visit.name == "audio/rain/5"
+    ]
+    assert len(orders) == 20
+    assert not any(np.array_equal(*both) for both in pairwise(orders))
+    job = only_job(replace(source, protocols=("interleaved",)))
+    first = next(batches_of(features, next(job.visits()), job, encoded=False))[0]
+    assert np.array_equal(first, orders[0][:8])
+
+
+@pytest.mark.parametrize(
+    ("protocol", "batches", "length"),
+    [
+        ("per_domain/video", 6, 3),  # 20 samples in batches of 8, two domains
+        ("continual/video", 6, 6),
+        ("interleaved", 6, 6),
+        ("clean", 3, 3),
+        ("mixed", 8, 8),
+        ("pairs", 6, 6),
+        ("stretches", 12, 12),
+        ("recurring", 120, 120),
+        ("long", 15_000, 15_000),
+    ],
+)
+def test_the_length_of_every_stream_is_known_beforehand(plan, protocol, batches, length):
+    kept = () if protocol == "clean" else plan.corruptions
+    row = {"sumi": MethodRow("sumi", {"steps": 2})}
+    job = only_job(replace(plan, methods=row, protocols=(protocol,), corruptions=kept))
+    assert job.batches() == batches
+    assert stream_length(job) == 2 * length  # steps until the next reset
+
+
+def test_every_protocol_runs_to_its_end(one_run, workspace):
+    protocols = ("pairs", "dirichlet", "sorted", "stretches", "gradual", "constant/audio")
+    quick = replace(one_run, corruptions=("fog", "rain"), protocols=protocols)
+    quick = replace(quick, data=DataOptions(samples=12))
+    for protocol, counts in by_protocol(quick, workspace).items():
+        stops = counts.domains
+        assert counts.seen == 12 * len(stops)
+        assert counts.rejections == 0
+        assert sum(stop.batches for stop in stops) == len(counts.batches.scores["audio"])
+        clean = sum(stop.name == "clean" for stop in stops)
+        assert clean == (len(stops) / 2 if protocol == "stretches" else 0)
+
+
+@pytest.mark.parametrize("modality", ["audio", "video"])
+def test_every_method_goes_on_without_a_modality(plan, workspace, modality):
+    stream = replace(
+        plan,
+        data=DataOptions(samples=8),
+        methods={name: MethodRow(name) for name in METHODS},
+        protocols=(f"missing/{modality}",),
+        corruptions=("fog", "rain", "wind"),
+    )
+    silent = f"{modality}/missing"
+    silent = f"video/fog/5+{silent}" if modality == "audio" else silent
+    for result in (r for rs in run_plan(stream, workspace, show=False).values() for r in rs):
+        counts, scores = result.counts, result.counts.batches.scores
+        assert [domain.name for domain in counts.domains] == [
+            "audio/rain/5",
+            silent,
+            "audio/wind/5",
+        ]
+        assert (counts.seen, counts.rejections) == (24, 0)
+        if scores is not None:
+            assert [score is None for score in scores[modality]] == [False, True, False]
+            (other,) = set(scores) - {modality}
+            assert None not in scores[other]
+
+
+def test_three_sensors_take_turns(plan, workspace):
+    three = replace(
+        plan, models=(f"{SMALL}:build_three",), corruptions=("dropout", "fog"), clean_after=8
+    )
+    streams = {
+        "per_domain/depth": ["depth/dropout/5", "depth/fog/5"],
+        "interleaved/depth": ["depth/dropout/5", "depth/fog/5", "video/fog/5"],
+    }
+    for label, results in run_plan(
+        replace(three, protocols=tuple(streams)), workspace, show=False
+    ).items():
+        for result in results:
+            counts = result.counts
+            assert [domain.name for domain in counts.domains] == streams[result.run.protocol]
+            if label == "dasp":
+                assert list(counts.batches.scores) == ["audio", "video", "depth"]
+            if result.run.clean_after:
+                assert set(counts.clean_after) == {"seen", "joint", "audio", "video", "depth"}
+
+
+def counted(*outcomes):
+    """Count two samples of label 0 under each (condition, outcome)."""
+    counter = _Counter(samples=2)
+    for condition, outcome in outcomes:
+        counter.enter(Visit([condition], reset=False))
+        counter.add(np.array([1, 0]), Batch({}, torch.tensor([0, 0])), outcome)
+        counter.leave()
+    counts = counter.counts((("x", "unreadable"),), None)
+    counts.check()
+    return counts
+
+
+def test_scores_hits_rejections_and_rollbacks_are_counted():
+    both = Outcome(torch.eye(2), Diagnosis({"audio": 0.5, "video": 0.25}, {}, frozenset()))
+    one = Outcome(torch.eye(2), Diagnosis({"video": 0.75}, {}, frozenset({"video"})))
+    counts = counted((CLEAN, both), (Condition(missing=("audio",)), one))
+    assert counts.batches.scores == {"audio": [0.5, None], "video": [0.25, 0.75]}
+    assert counts.batches.biased == [[], ["video"]]
+    assert [domain.name for domain in counts.domains] == ["clean", "audio/missing"]
+    assert [domain.hits for domain in counts.domains] == ["40", "40"]
+    assert counts.skipped == [{"id": "x", "reason": "unreadable"}]
+    back, refused = (
+        Outcome(torch.eye(2), rollback="one class rules"),
+        Outcome(torch.eye(2), rejected="NaN"),
+    )
+    counts = counted((CLEAN, both), (CLEAN, back), (CLEAN, refused))
+    assert counts.rollbacks == [{"batch": 1, "reason": "one class rules"}]
+    assert (counts.rejections, counts.batches.rejected[2]) == (1, "NaN")
+    assert counts.batches.scores is None
+
+
+def test_a_method_is_given_the_length_of_the_stream_unless_it_was_set(plan, features):
+    rows = {"auto": MethodRow("sumi"), "set": MethodRow("sumi", {"stream_length": 99})}
+    auto, given = (
+        job for _, job in replace(plan, methods=rows, protocols=("clean",), corruptions=()).jobs()
+    )
+    assert start(auto, features).method.stream_length == 3
+    assert start(given, features).method.stream_length == 99
+
+
+def test_a_method_is_fitted_with_clean_training_samples(plan, features):
+    inputs = _source_inputs(features, 32)
+    train = BuiltIn(32, split="train")
+    for name, value in inputs.items():
+        assert len(value) == 32
+        for index in (0, 31):
+            torch.testing.assert_close(value[index], train.samples(name, None)[index].inputs[name])
+    rows = {"few": MethodRow("brimpr"), "many": MethodRow("brimpr", fit=48)}
+    few, many = jobs(plan, methods=rows, protocols=("interleaved",))
+    assert few.run.source == train.identity
+    assert many.run.source["samples"] == 48
+    twin = dasp.adapt(find_model(plan.models[0]), "brimpr")
+    twin.fit([inputs])
+    found = [start(job, features).method.joint_moments.mean for job in (few, many)]
+    assert torch.equal(found[0], twin.method.joint_moments.mean)
+    assert not torch.equal(*found)
+
+
+def test_a_run_begins_from_the_source_model_whatever_ran_before(plan, features, monkeypatch):
+    rows = {name: MethodRow(name, {"lr": 0.1}) for name in ("sumi", "brimpr", "tent")}
+    every = jobs(plan, methods=rows, protocols=("interleaved",))
+    fresh = [run_job(job, Features(features.dataset, find_model(job.model), None)) for job in every]
+    weights = copy.deepcopy(features.model.state_dict())
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    for job, expected in zip(every, fresh, strict=True):
+        with pytest.raises(KeyboardInterrupt):  # also after one that was stopped
+            run_job(job, features, stop)
+        assert all(torch.equal(v, weights[n]) for n, v in features.model.state_dict().items())
+        assert run_job(job, features).counts == expected.counts
+
+
+def test_gathering_ahead_changes_no_bit(plan, features):
+    assert features.ahead == AHEAD
+    for job in jobs(plan, protocols=("mixed",), clean_after=5):
+        features.ahead = AHEAD
+        ahead = run_job(job, features).counts
+        features.ahead = 0
+        assert run_job(job, features).counts == ahead
+    assert Features(features.dataset, features.model, None).ahead == 0
+
+
+def test_ticks_add_up_to_what_is_measured(plan, features):
+    for job in jobs(plan, protocols=("interleaved",), clean_after=5):
+        told, batches = Clock(), []
+
+        def tick(count, seconds, told=told, batches=batches):
+            batches.append(count)
+            told.add(seconds)
+
+        measured = run_job(job, features, tick).measured
+        assert sum(batches) == 6
+        tuned = find_method(job.run.method).tunes_encoder
+        names = {"load", "adapt", "evaluate"} | ({"encode"} if tuned else set())
+        assert set(measured["seconds"]) == names
+        assert told.seconds["adapt"] == pytest.approx(measured["seconds"]["adapt"], abs=1e-3)
+        assert min(told.seconds.values()) >= 0
+
+
+def test_an_array_that_cannot_be_read_is_the_callers_error(one_run, features, monkeypatch):
+    def gone(*_):
+        raise OSError("disk gone")
+
+    monkeypatch.setattr("dasp.bench.features.gather", gone)
+    with pytest.raises(OSError, match="disk gone"):
+        run_job(only_job(one_run), features)
+    assert not [thread for thread in threading.enumerate() if thread.name == "drawn ahead"]
+
+
+def test_a_copy_of_a_timed_model_runs_its_own_encoders(features):
+    model, clock = features.model, Clock()
+    inputs = {"video": torch.ones(1, 3, 64, 64)}
+    with timed_encoders(model, clock), torch.no_grad():
+        model.encode(inputs)
+        seconds = clock.seconds["encode"]
+        other = copy.deepcopy(model)
+        for weight in other.parameters():
+            weight.zero_()
+        assert not other.encode(inputs)["video"].any()
+        assert model.encode(inputs)["video"].any()
+        assert clock.seconds["encode"] > seconds > 0
+    assert "encode" not in vars(model)

@@ -1,0 +1,176 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dasp
+from dasp.cli.main import COMMANDS, Command, main
+
+PLACES = [str(Path(dasp.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(PLACES)}
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_without_a_command_all_are_listed(capsys, words):
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    names = {name.split()[0] for name in COMMANDS}
+    assert names <= {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+    assert "dasp --version" in shown
+
+
+@pytest.mark.parametrize("words", [["data"], ["data", "--help"]])
+def test_the_commands_of_a_group_are_listed(capsys, words):
+    assert main(words) == 0
+    assert "data checksum  Print hashes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "right"), [(["monitr"], "monitor"), (["data", "chek"], "data check")]
+)
+def test_a_misspelt_command_gets_a_suggestion(capsys, words, right):
+    assert main(words) == 2
+    assert f"did you mean '{right}'?" in capsys.readouterr().err
+
+
+def test_every_command_can_be_imported():
+    for name, command in COMMANDS.items():
+        assert command.load().__doc__, name
+
+
+def test_help_imports_nothing_heavy_and_a_model_is_adapted_without_pillow():
+    program = (
+        "import sys\n"
+        "from dasp.cli.main import main\n"
+        "assert main(['--help']) == 0 and not {'torch', 'numpy', 'tyro'} & set(sys.modules)\n"
+        "sys.modules['PIL'] = None\n"  # as if it were not installed
+        "import dasp, dasp.corruptions, dasp.streams, numpy\n"
+        "tta = dasp.adapt(dasp.models.Toy(), 'dasp')\n"
+        "from dasp.streams.synthetic import SyntheticWorld\n"
+        "tta(SyntheticWorld().draw(4, 0).inputs)\n"
+        "dasp.check_method('source')\n"
+        "image = numpy.zeros((8, 8, 3), numpy.uint8)\n"
+        "dasp.corruptions.corrupt_frame(image, 'gaussian_noise', 1)\n"
+        "try: dasp.corruptions.corrupt_frame(image, 'contrast', 1)\n"
+        "except dasp.DaspError as error: assert \"'dasp-tta[media]'\" in str(error)\n"
+        "else: raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, check=True)
+
+
+def test_check_names_the_nearest_method(capsys):
+    assert main(["check", "dsap"]) == 2
+    assert "did you mean 'dasp'" in capsys.readouterr().err
+    assert main(["check", "source"]) == 0
+
+
+def test_data_commands_stand_under_data(capsys):
+    with pytest.raises(SystemExit):
+        main(["data", "check", "--help"])
+    assert "Check every file of a data set" in capsys.readouterr().out
+
+
+def test_an_error_of_the_users_is_one_line_and_exit_code_2(capsys, tmp_path):
+    assert main(["data", "check", str(tmp_path / "none")]) == 2
+    assert "none" in capsys.readouterr().err
+
+
+def test_an_error_line_is_never_wrapped(capsys, tmp_path):
+    name = "a folder that is not there " * 6
+    assert main(["data", "check", str(tmp_path / name)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a place nobody can write to")
+def test_a_place_that_cannot_be_written_is_one_line(capsys, tmp_path, media):
+    media.write_video(tmp_path / "mp4" / "cat" / "a.mp4", 0.6)
+    pets = media.write_folders(tmp_path / "pets")
+    (tmp_path / "file").touch()
+    few = ["--corruptions", "rain", "--modality", "audio"]
+    for words in (
+        ["prepare", tmp_path / "mp4", tmp_path / "file"],
+        ["prepare", tmp_path / "mp4", "/proc/x"],
+        ["preview", pets, "--out", "/proc/x"],
+        ["corrupt", pets, *few, "--out", "/proc/x"],
+        ["corrupt", pets, *few, "--out", tmp_path / "file"],
+        ["data", "checksum", pets, *few, "--save", "/proc/x/hashes.json"],
+    ):
+        assert main([str(word) for word in words]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert re.fullmatch(r"error: .*(/proc/x|file).*: .*\n", captured.err)
+
+
+def test_a_full_disk_is_one_line(capsys, monkeypatch, tmp_path, media):
+    def full(*_):
+        raise OSError(28, "No space left on device", str(tmp_path / "preview-frames.png"))
+
+    monkeypatch.setattr("dasp.streams.preview.save_sheets", full)
+    pets = media.write_folders(tmp_path / "pets")
+    assert main(["preview", str(pets), "--out", str(tmp_path)]) == 2
+    expected = f"error: {tmp_path / 'preview-frames.png'}: No space left on device\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "dasp"], "interrupted\n"),
+        (["data", "check", "x"], "interrupted\n"),
+        (["corrupt", "x"], "interrupted; finished work is kept\n"),
+    ],
+)
+def test_an_interruption_promises_only_what_is_so(capsys, monkeypatch, words, said):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Command, "load", interrupted)
+    assert main(words) == 130
+    assert capsys.readouterr().err == said
+
+
+def test_an_interruption_while_a_command_loads_or_after_the_end_is_quiet():
+    program = (
+        "import os, signal, sys\n"
+        "from dasp.cli import main as cli\n"
+        # A run in the background inherits that Ctrl-C is ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def interrupt(*_):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "if sys.argv.pop(1) == 'early':\n"
+        "    cli.Command.load = interrupt\n"
+        "code = cli.main()\n"
+        "interrupt()\n"
+        "sys.exit(code)\n"
+    )
+    for when, words, code, said in (
+        ("early", ["check"], 130, "interrupted\n"),
+        ("late", ["--version"], 0, ""),
+    ):
+        command = [sys.executable, "-c", program, when, *words]
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (code, said)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["prepare", "--help"], "SOURCE ROOT"),
+        (["data", "check", "--help"], "ROOT"),
+        (["check", "--help"], "METHOD"),
+    ],
+)
+def test_help_names_what_is_given(capsys, words, shown):
+    with pytest.raises(SystemExit):
+        main(words)
+    assert shown in "\n".join(capsys.readouterr().out.splitlines()[:4])
+
+
+def test_the_version_is_told(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"dasp {dasp.__version__}\n"

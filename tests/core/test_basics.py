@@ -1,0 +1,85 @@
+"""Files, registries and seeds."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dasp.core.errors import OptionError, unknown_name
+from dasp.core.files import atomic_path
+from dasp.core.registry import Registry
+from dasp.core.seeding import batch_seed, numpy_generator
+
+seeds = st.integers(0, 2**31 - 1)
+
+
+def test_a_file_appears_whole(tmp_path):
+    target = tmp_path / "new" / "file.txt"
+    with atomic_path(target) as part:
+        part.write_text("whole")
+        assert not target.exists()
+    assert target.read_text() == "whole"
+    assert [path.name for path in target.parent.iterdir()] == ["file.txt"]
+
+
+def test_a_failure_keeps_the_old_file_and_leaves_nothing(tmp_path):
+    target = tmp_path / "file.txt"
+    target.write_text("old")
+
+    def fail():
+        with atomic_path(target) as part:
+            part.write_text("half")
+            raise RuntimeError("full disk")
+
+    with pytest.raises(RuntimeError, match="full disk"):
+        fail()
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_a_name_is_taken_once_and_an_unknown_one_gives_the_nearest():
+    registry = Registry("method")
+    registry.register("dasp")(1)
+    with pytest.raises(OptionError, match="registered already"):
+        registry.register("dasp")(2)
+    assert (registry["dasp"], len(registry), "dasp" in registry) == (1, 1, True)
+    with pytest.raises(OptionError, match="unknown method 'dsap': did you mean 'dasp'"):
+        registry["dsap"]
+    assert unknown_name("model", "zzz", ["a"]) == "unknown model 'zzz': There are: a."
+
+
+def draw(*key):
+    return numpy_generator(*key).integers(2**62)
+
+
+@given(seeds, st.text(), st.text())
+def test_the_same_purpose_draws_the_same(seed, domain, sample):
+    assert draw(seed, domain, sample) == draw(seed, domain, sample)
+
+
+def test_any_part_of_the_purpose_matters():
+    keys = [(0, "a", "b"), (1, "a", "b"), (0, "ab", ""), (0, "a", "c"), (0, "b", "a")]
+    assert len({draw(*key) for key in keys}) == len(keys)
+
+
+@given(seeds, st.integers(0, 2**31))
+def test_a_batch_seed_fits_the_generator_and_starts_at_the_index(seed, index):
+    assert batch_seed(0, index) == index
+    assert 0 <= batch_seed(seed, index) < 2**32
+
+
+def test_streams_of_a_hundred_seeds_do_not_meet_within_ten_million_batches():
+    starts = sorted(batch_seed(seed, 0) for seed in range(100))
+    assert min(b - a for a, b in pairwise(starts)) > 10**7
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 1.5, "0"])
+def test_a_bad_seed_is_refused(seed):
+    with pytest.raises(OptionError, match="seed must be"):
+        numpy_generator(seed, "a")
+
+
+def test_a_purpose_that_is_no_text_is_refused():
+    with pytest.raises(OptionError, match=r"consists of strings, not 17: use str\(17\)"):
+        numpy_generator(0, "video/fog/3", 17)

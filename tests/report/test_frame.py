@@ -1,0 +1,108 @@
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+import dasp
+from dasp.bench.results import pack, write_result
+from dasp.core.errors import DaspError, InputError
+from dasp.report.frame import read_results
+
+
+def test_one_row_per_plan_label_run_and_visit(make, write, tmp_path):
+    shared = make("dasp", right=[32, 16])
+    plans = {"one": [("source", make("source")), ("dasp", shared)], "two": [("ours", shared)]}
+    frame = dasp.results(write(tmp_path, plans))
+    assert len(frame) == 6
+    mine = frame[frame["label"] == "ours"]
+    assert mine["plan"].tolist() == ["two", "two"]
+    assert mine["domain"].tolist() == ["video/fog/5", "audio/rain/5"]
+    assert mine["visit"].tolist() == [0, 1]
+    assert mine["damaged"].tolist() == ["video", "audio"]
+    assert mine["accuracy"].tolist() == [50.0, 25.0]
+    assert mine["samples"].tolist() == [64, 64]
+    assert set(mine["key"]) == {shared.run.key}
+    assert json.loads(mine["options"].iloc[0])["lr"] == 0.001
+    mean = frame.groupby("label")[["right", "seen"]].sum()
+    assert mean.loc["dasp"].tolist() == [48, 128]
+
+
+def test_packed_results_are_the_same(make, write, tmp_path, grid):
+    folder = write(tmp_path, {"p": [(r.run.method, r) for r in grid]})
+    before = dasp.results(folder)
+    pack(folder)
+    assert not list((folder / "runs").glob("*.json"))
+    assert dasp.results(folder).equals(before)
+
+
+def test_runs_of_no_plan_are_labelled_by_their_method(make, make_cost, tmp_path):
+    write_result(tmp_path, make("tent"))
+    write_result(tmp_path, make_cost("tent"))
+    frame = dasp.results(tmp_path)
+    assert frame[["plan", "label"]].drop_duplicates().to_numpy().tolist() == [["", "tent"]]
+    assert len(frame) == 2  # a measurement of cost has no domains
+
+
+def test_folders_below_are_read_as_well(make, write, tmp_path):
+    write(tmp_path / "a", {"one": [("dasp", make())]})
+    write(tmp_path / "deep" / "b", {"two": [("tent", make("tent"))]})
+    assert dasp.results(tmp_path)["plan"].drop_duplicates().tolist() == ["one", "two"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": "dasp-result-2"}', "\x00"])
+def test_a_damaged_file_is_named_and_left_out(make, write, tmp_path, text):
+    folder = write(tmp_path / "below", {"p": [("dasp", make())]})
+    (folder / "runs" / "broken.json").write_text(text)
+    found = read_results(tmp_path)
+    assert len(found.results) == 1
+    (warning,) = found.warnings
+    assert "below/runs/broken.json" in warning
+    assert "Run the plan again" in warning
+
+
+def test_counts_that_contradict_each_other_are_left_out(make, write, tmp_path):
+    folder = write(tmp_path, {"p": [("dasp", make()), ("tent", make("tent"))]})
+    path = next((folder / "runs").glob("*tent*"))
+    content = json.loads(path.read_text())
+    content["counts"]["domains"][0]["right"] += 1
+    path.write_text(json.dumps(content))
+    found = read_results(tmp_path)
+    assert [r.run.method for r in found.results.values()] == ["dasp"]
+    assert "contradict" in found.warnings[0]
+
+
+def test_a_damaged_pack_is_a_warning_beside_other_folders(make, write, tmp_path):
+    good = write(tmp_path / "good", {"p": [("dasp", make())]})
+    bad = write(tmp_path / "bad", {"q": [("tent", make("tent"))]})
+    content = pack(bad).read_bytes()
+    (bad / "runs.jsonl.gz").write_bytes(content[: len(content) // 2])
+    found = read_results(tmp_path)
+    assert [plan.name for plan in found.plans] == ["p"]
+    assert "damaged" in found.warnings[0]
+    assert read_results(good).warnings == []
+
+
+def test_nothing_to_read_says_what_to_do(tmp_path):
+    with pytest.raises(InputError, match="is not a directory"):
+        dasp.results(tmp_path / "none")
+    with pytest.raises(InputError, match="make some with `dasp bench`"):
+        dasp.results(tmp_path)
+    with gzip.open(tmp_path / "runs.jsonl.gz", "wt") as file:
+        file.write("{}\n")
+    with pytest.raises(DaspError, match="line 1"):
+        dasp.results(tmp_path)
+
+
+def test_pandas_is_imported_late_and_missed_with_advice():
+    code = (
+        "import sys, dasp\n"
+        "print('pandas' in sys.modules)\n"
+        "sys.modules['pandas'] = None\n"
+        "try: dasp.results('.')\n"
+        "except dasp.DaspError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("False"), done.stderr
+    assert "pip install 'dasp-tta[bench]'" in done.stdout
