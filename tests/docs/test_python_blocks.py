@@ -64,7 +64,8 @@ def run(page, page_blocks, names):
 @pytest.mark.usefixtures("own_names", "one_rank")
 def test_the_page_runs(page, page_blocks, given, root, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "studies").symlink_to(root / "studies")  # read by one page
+    for folder in ("studies", "results"):  # pages read from them
+        (tmp_path / folder).symlink_to(root / folder)
     names = dict(given, __name__="page")
     run(page, page_blocks, names)
     said, check = capsys.readouterr().out, CHECKS.get(page.stem)
