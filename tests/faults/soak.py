@@ -1,0 +1,262 @@
+"""A soak: thousands of batches among faults of every kind, beside a twin that saw the good ones.
+
+    python tests/faults/soak.py [BATCHES] [SEED]        # make soak: 20,000 batches, ten minutes
+
+One adaptation of our own method with rebalancing, an event log and a checkpoint is given good
+batches among bad inputs, models that raise, interrupts at any moment, calls from signal handlers,
+a disk that is full from time to time and a feature store that is removed. Afterwards its state,
+its predictions and its counters must equal those of a twin that was given the good batches alone,
+its memory must not have grown, and every scrape must parse.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from prometheus_client.parser import text_string_to_metric_families
+from rich.progress import track
+
+import dasp
+from dasp.bench.store import Store
+from dasp.core.errors import DaspError
+from dasp.models import Toy
+from dasp.streams.synthetic import CLEAN, SyntheticWorld
+
+WORLD = SyntheticWorld(classes=3)
+POOL, SIZE = 48, 8
+SETTLED = 2_000  # batches after which memory must not grow
+GROWTH_MIB = 24
+
+
+class Fragile(Toy):
+    """A toy that raises when it is told to, in either of its halves."""
+
+    fails = ""
+
+    def encode(self, inputs):
+        if self.fails == "encode":
+            raise RuntimeError("the encoder gave up")
+        return super().encode(inputs)
+
+    def fuse(self, tokens):
+        if self.fails == "fuse":
+            raise RuntimeError("the fusion gave up")
+        return super().fuse(tokens)
+
+
+def build(folder=None):
+    model = Fragile(embed_dim=8, num_classes=3, seed=1)
+    files = {}
+    if folder is not None:
+        files = {"log": folder / "events.jsonl", "checkpoint": folder / "state.safetensors"}
+    tta = dasp.adapt(model, "robust", lr=1e-3, rebalance=0.5, checkpoint_every=25, **files)
+    tta.fit([WORLD.draw(64, seed=1).inputs])
+    return tta
+
+
+class Pool:
+    """Good batches by number, read from a feature store that may vanish at any time."""
+
+    def __init__(self, folder):
+        names = [(CLEAN, "audio", "video")[i % 3] for i in range(POOL)]
+        self.made = [batch.inputs for batch in WORLD.stream(names, 1, SIZE, 4.0)]
+        self.store = Store(folder)
+
+    def get(self, number):
+        batch = self.made[number % POOL]
+        return {
+            name: torch.from_numpy(
+                np.array(
+                    self.store.get(
+                        {"kind": "soak", "name": name, "number": number % POOL},
+                        SIZE,
+                        lambda clock, value=value: iter([value.numpy()]),
+                    )
+                )
+            )
+            for name, value in batch.items()
+        }
+
+
+@contextmanager
+def small_disk():
+    """Give a folder on a disk of 512 KiB where that may be mounted, else an ordinary one."""
+    folder = Path(tempfile.mkdtemp(prefix="dasp_soak_"))
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    try:
+        yield folder, mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", str(folder)], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def bad(batch, draw):
+    """Return a batch that must be refused, and by what it is."""
+    name = draw.choice(["audio", "video"])
+    value = batch[name]
+    kinds = {
+        "NaN": {**batch, name: value.clone().index_fill_(0, torch.tensor([0]), torch.nan)},
+        "Inf": {**batch, name: value * torch.inf},
+        "shape": {**batch, name: value[:, :, :3]},
+        "size": {**batch, name: value[:-1]},
+        "dtype": {**batch, name: value.double()},
+        "none": {**batch, name: None},
+        "empty": {},
+        "name": {**batch, "smell": value},
+        "no batch": 7,
+    }
+    kind = draw.choice(list(kinds))
+    return kind, kinds[kind]
+
+
+def give_bad(tta, batch, draw):
+    _, spoilt = bad(batch, draw)
+    try:
+        assert tta(spoilt).rejected
+    except DaspError:
+        pass
+
+
+def give_failing(tta, batch, draw):
+    tta.model.fails = draw.choice(["encode", "fuse"])
+    try:
+        tta(batch)
+    except RuntimeError as error:
+        assert "gave up" in str(error)
+    else:
+        raise AssertionError("the model's error was lost")
+    finally:
+        tta.model.fails = ""
+
+
+def give_interrupted(tta, batch, draw):
+    """Interrupt a call after a random time; tell whether the batch was learnt all the same."""
+    before = tta.memory.batch_index
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 1.2e-2))
+        tta(batch)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    return tta.memory.batch_index > before
+
+
+def give_signalled(tta, batch, draw, folder):
+    """Ask for the state from a signal handler, perhaps in the middle of a step."""
+    what = draw.choice(["state", "save", "metrics", "reset"])
+
+    def handler(*_):
+        if what == "reset" and not busy:
+            return
+        try:
+            getattr(tta, what)(*([folder / "asked.safetensors"] if what == "save" else []))
+        except (dasp.StateError, OSError):
+            pass
+
+    busy = True
+    previous = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 6e-3))
+        outcome = tta(batch)
+    finally:
+        busy = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    return outcome
+
+
+def fill(folder):
+    """Fill the disk to the last block."""
+    with (folder / "filler").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+
+
+def rss_mib():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+
+
+def same(tta, twin):
+    one, other = tta.state(), twin.state()
+    return (
+        one["batch_index"] == other["batch_index"]
+        and one["tensors"].keys() == other["tensors"].keys()
+        and all(torch.equal(v, other["tensors"][k]) for k, v in one["tensors"].items())
+    )
+
+
+def soak(batches, seed):
+    draw, told, begun = random.Random(seed), Counter(), time.monotonic()
+    with small_disk() as (folder, mounted), tempfile.TemporaryDirectory() as store:
+        tta, twin = build(folder), build()
+        pool, start = Pool(Path(store) / "store"), 0.0
+        faults = ["good"] * 9 + ["bad", "fails", "interrupt", "signal", "frozen", "store"]
+        for number in track(range(batches), "soaking", disable=not sys.stderr.isatty()):
+            fault = draw.choice(faults)
+            if mounted and number % 1_000 == 400:
+                fill(folder)
+            if mounted and number % 1_000 == 600:
+                (folder / "filler").unlink()
+            if fault == "store":
+                shutil.rmtree(pool.store.folder, ignore_errors=True)
+            batch = pool.get(number)
+            told[fault] += 1
+            if fault == "bad":
+                give_bad(tta, batch, draw)
+            elif fault == "fails":
+                give_failing(tta, batch, draw)
+            elif fault == "interrupt":
+                if give_interrupted(tta, batch, draw):
+                    told["interrupted, learnt"] += 1
+                    twin(batch)
+            elif fault == "frozen":
+                with tta.frozen():
+                    tta(batch)
+            elif fault == "signal":
+                outcome = give_signalled(tta, batch, draw, folder)
+                assert torch.equal(outcome.logits, twin(batch).logits), number
+            else:
+                assert torch.equal(tta(batch).logits, twin(batch).logits), number
+            if number % 100 == 0:
+                assert same(tta, twin), f"the states differ at batch {number}"
+                families = list(text_string_to_metric_families(tta.metrics()))
+                assert families, "nothing to scrape"
+            if number == min(SETTLED, batches // 2):
+                start = rss_mib()
+        grown = rss_mib() - start
+        assert same(tta, twin), "the states differ at the end"
+        assert grown < GROWTH_MIB, f"memory grew by {grown:.0f} MiB"
+        told["write errors"] = tta.counters["write_errors"]
+        disk = "a full disk" if mounted else "no full disk (mount is not permitted)"
+        print(
+            f"{batches} batches in {time.monotonic() - begun:.0f} s, {disk}: the state equals the "
+            f"twin's, memory grew by {grown:.1f} MiB; {dict(told)}"
+        )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    arguments = [int(word) for word in sys.argv[1:]]
+    soak(*(arguments + [20_000, 0][len(arguments) :]))
