@@ -77,7 +77,7 @@ def figures(what: str, results: Path) -> str:
         return "*Not measured yet.*\n"
     found = content(name, results)
     (part,) = find(found["figures"], path)
-    return f"{table_of(part)}\n`{found['command']}` prints it.\n"
+    return f"{table_of(part)}\nPrinted by `{found['command']}`.\n"
 
 
 def growth(_: str, results: Path) -> str:
@@ -91,9 +91,9 @@ def growth(_: str, results: Path) -> str:
             for series, fit in curve["fits"].items()
         ]
         ends = (f"at {curve['xs'][0]:g}", f"at {curve['xs'][-1]:g}")
-        text.append(table(("", *ends, "fixed", "slope", "from the line", "exponent"), rows))
+        text.append(table(("", *ends, "fixed", "slope", "deviation", "exponent"), rows))
         text.append(f"![{curve['y']} against {curve['x']}](growth/{name}.svg)\n")
-    return "\n".join([*text, f"`{found['command']}` measures all of them.\n"])
+    return "\n".join([*text, f"Measured by `{found['command']}`.\n"])
 
 
 def fit_of(fit: Mapping[str, float]) -> tuple[str, ...]:
