@@ -150,7 +150,7 @@ def test_no_work_is_done_for_a_place_that_cannot_be_written(tmp_path, media, mon
     def worked(*_, **__):
         raise AssertionError("the work was begun")
 
-    monkeypatch.setattr(commands, "checksums", worked)
+    monkeypatch.setattr("dasp.streams.checksum.checksums", worked)
     monkeypatch.setattr("dasp.streams.preview.preview_frames", worked)
     for place in (tmp_path / "file", tmp_path / "file" / "deeper"):
         with pytest.raises(DataError, match=rf"cannot write to {place}: "):

@@ -1,11 +1,12 @@
 import time
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.core.errors import OptionError
-from dasp.page.runner import ENDED, SOUNDS, Cursor, History, Runner, Update
+from dasp.page.runner import ENDED, SOUNDS, History, Runner, Update
 
 ACTIONS = st.lists(st.sampled_from(["publish", "clear", "back", "look", "state"]), max_size=60)
 
@@ -14,7 +15,7 @@ class Browser:
     """Keeps what the page's script keeps."""
 
     def __init__(self):
-        self.seen, self.points, self.state, self.samples = Cursor(), [], None, None
+        self.seen, self.points, self.state, self.samples = -1, [], None, None
 
     def look(self, history, state=None):
         news, self.seen = history.since(self.seen, state)
@@ -64,7 +65,7 @@ def test_a_browser_that_never_looks_costs_no_memory():
 
 
 def shown(runner):
-    return runner.news(Cursor())[0]
+    return runner.news(-1)[0]
 
 
 def until(true, patience=20.0):
@@ -77,16 +78,14 @@ def until(true, patience=20.0):
 
 @pytest.fixture
 def run():
-    runners = []
+    with ExitStack() as stack:
 
-    def start(feed, playing=False):
-        runners.append(Runner(feed, playing))
-        runners[-1].start()
-        return runners[-1]
+        def start(feed, playing=False):
+            runner = Runner(feed, playing)
+            stack.callback(runner.stop)
+            return runner
 
-    yield start
-    for runner in runners:
-        runner.stop()
+        yield start
 
 
 def test_a_step_is_one_batch_and_reset_returns_to_the_source(run, counting):

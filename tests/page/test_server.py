@@ -116,15 +116,11 @@ def test_a_users_own_model_and_stream():
         serve(Toy(), [], browser=False, wait=False)
     stream = [{name: torch.randn(16, 6, 12) for name in ("audio", "video")} for _ in range(3)]
     tta = dasp.adapt(Toy(seed=1), "dasp")
-    page = serve(tta, stream, browser=False, wait=False)
-    try:
-        with line_to(page) as line:
+    with serve(tta, stream, browser=False, wait=False) as page, line_to(page) as line:
+        message = json.loads(line.recv(timeout=20))
+        assert message["about"]["lanes"] == ["Dasp"]
+        while "ended" not in message.get("state", {}).get("note", ""):
             message = json.loads(line.recv(timeout=20))
-            assert message["about"]["lanes"] == ["Dasp"]
-            while "ended" not in message.get("state", {}).get("note", ""):
-                message = json.loads(line.recv(timeout=20))
-    finally:
-        page.close()
     assert tta.counters["batches"] == 3
 
 
@@ -157,7 +153,7 @@ def test_without_the_extra_the_library_loads_and_the_page_says_what_to_install()
     code = (
         "import sys; sys.modules['fastapi'] = sys.modules['uvicorn'] = None\n"
         "import dasp, dasp.cli\n"
-        "try: dasp.page.show(lambda: None)\n"
+        "try: dasp.page.show(None)\n"
         "except dasp.DaspError as error: print(error, 'starlette' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout

@@ -1,14 +1,14 @@
 import re
+from contextlib import ExitStack
 
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
-from starlette.websockets import WebSocketDisconnect
 
-from dasp.page.app import MAX_PAGES, STATIC, Access, build_app
 from dasp.page.runner import Runner
+from dasp.page.server import STATIC, Access, build_app
 
 HOST = "http://127.0.0.1:8710"
 SOCKET = "ws://127.0.0.1:8710/ws"
@@ -54,33 +54,21 @@ def test_only_the_token_itself_opens(given):
 
 @pytest.fixture
 def opened(counting):
-    clients = []
+    with ExitStack() as stack:
 
-    def open_page(*access, playing=False):
-        runner = Runner(counting(), playing)
-        client = TestClient(build_app(runner, *access), base_url=HOST)
-        client.__enter__()
-        clients.append((client, runner))
-        runner.start()
-        return client
+        def open_page(playing=False):
+            runner = Runner(counting(), playing)
+            client = stack.enter_context(TestClient(build_app(runner), base_url=HOST))
+            stack.callback(runner.stop)
+            return client
 
-    yield open_page
-    for client, runner in clients:
-        runner.stop()
-        client.__exit__(None, None, None)
+        yield open_page
 
 
-def until(socket, true):
-    """Read messages until one is what was waited for."""
-    for _ in range(500):
-        message = socket.receive_json()
-        if true(message):
-            return message
-    raise AssertionError("it never came")
-
-
-def has_points(message):
-    return message.get("points")
+def until(socket, true=lambda message: message.get("points")):
+    """Read messages until one is what was waited for: by default, until points come."""
+    messages = (socket.receive_json() for _ in range(500))
+    return next(message for message in messages if true(message))
 
 
 def test_the_page_and_its_files_come_with_strict_headers(opened):
@@ -117,7 +105,7 @@ def test_news_begin_with_everything_and_commands_are_carried_out(opened):
         assert first["about"]["title"] == "counting"
         assert first["state"]["playing"] is False
         socket.send_json({"do": "step"})
-        news = until(socket, has_points)
+        news = until(socket)
         assert news["points"] == [{"n": 0}]
         assert client.get(f"/sound/{news['samples']['key']}/0.wav").content == b"RIFF"
         assert client.get(f"/sound/{news['samples']['key']}/1.wav").status_code == 404
@@ -128,7 +116,7 @@ def test_two_tabs_see_and_control_the_same(opened):
     client = opened()
     with client.websocket_connect(SOCKET) as one, client.websocket_connect(SOCKET) as two:
         one.send_json({"do": "step"})
-        assert until(two, has_points)["points"] == [{"n": 0}]
+        assert until(two)["points"] == [{"n": 0}]
         two.send_json({"do": "corrupt", "severity": 2})
         until(one, lambda m: m.get("state", {}).get("commands") == 1)
         two.send_json({"do": "reset"})
@@ -138,7 +126,7 @@ def test_two_tabs_see_and_control_the_same(opened):
 def test_a_browser_that_comes_back_gets_the_history(opened):
     client = opened(playing=True)
     with client.websocket_connect(SOCKET) as socket:
-        last = until(socket, has_points)["points"][-1]["n"]
+        last = until(socket)["points"][-1]["n"]
     with client.websocket_connect(SOCKET) as socket:
         first = socket.receive_json()
         assert first["fresh"]
@@ -155,18 +143,4 @@ def test_a_wrong_message_gets_an_answer_and_the_connection_stays(opened, text):
         socket.send_bytes(text) if isinstance(text, bytes) else socket.send_text(text)
         assert until(socket, lambda m: m["kind"] == "error")["message"]
         socket.send_json({"do": "step"})
-        until(socket, has_points)
-
-
-def test_one_page_too_many_is_refused(opened):
-    client = opened()
-    sockets = [client.websocket_connect(SOCKET) for _ in range(MAX_PAGES)]
-    for socket in sockets:
-        socket.__enter__().receive_json()
-    with client.websocket_connect(SOCKET) as late, pytest.raises(WebSocketDisconnect) as closed:
-        late.receive_json()
-    assert closed.value.code == 1013
-    for socket in sockets:
-        socket.__exit__(None, None, None)
-    with client.websocket_connect(SOCKET) as socket:  # there is room again
-        assert socket.receive_json()["fresh"]
+        until(socket)
