@@ -1,5 +1,4 @@
 import re
-from contextlib import ExitStack
 
 import pytest
 from fastapi.testclient import TestClient
@@ -53,16 +52,11 @@ def test_only_the_token_itself_opens(given):
 
 
 @pytest.fixture
-def opened(counting):
-    with ExitStack() as stack:
-
-        def open_page(playing=False):
-            runner = Runner(counting(), playing)
-            client = stack.enter_context(TestClient(build_app(runner), base_url=HOST))
-            stack.callback(runner.stop)
-            return client
-
-        yield open_page
+def client(counting):
+    runner = Runner(counting(), playing=False)
+    with TestClient(build_app(runner), base_url=HOST) as client:
+        yield client
+        runner.stop()
 
 
 def until(socket, true=lambda message: message.get("points")):
@@ -71,8 +65,7 @@ def until(socket, true=lambda message: message.get("points")):
     return next(message for message in messages if true(message))
 
 
-def test_the_page_and_its_files_come_with_strict_headers(opened):
-    client = opened()
+def test_the_page_and_its_files_come_with_strict_headers(client):
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html")
     names = [path.name for path in STATIC.iterdir() if path.suffix != ".html"]
@@ -93,12 +86,11 @@ def test_nothing_on_the_page_points_elsewhere():
     "path",
     ["/static/none.js", "/static/..%2fapp.py", "/static/../app.py", "/docs", "/openapi.json"],
 )
-def test_nothing_else_is_there(opened, path):
-    assert opened().get(path).status_code == 404
+def test_nothing_else_is_there(client, path):
+    assert client.get(path).status_code == 404
 
 
-def test_news_begin_with_everything_and_commands_are_carried_out(opened):
-    client = opened()
+def test_news_begin_with_everything_and_commands_are_carried_out(client):
     with client.websocket_connect(SOCKET) as socket:
         first = socket.receive_json()
         assert first["fresh"]
@@ -112,8 +104,7 @@ def test_news_begin_with_everything_and_commands_are_carried_out(opened):
         assert client.get("/sound/9-9/0.wav").status_code == 404
 
 
-def test_two_tabs_see_and_control_the_same(opened):
-    client = opened()
+def test_two_tabs_see_and_control_the_same(client):
     with client.websocket_connect(SOCKET) as one, client.websocket_connect(SOCKET) as two:
         one.send_json({"do": "step"})
         assert until(two)["points"] == [{"n": 0}]
@@ -123,23 +114,13 @@ def test_two_tabs_see_and_control_the_same(opened):
         assert until(one, lambda m: m.get("fresh") and not m["points"])
 
 
-def test_a_browser_that_comes_back_gets_the_history(opened):
-    client = opened(playing=True)
-    with client.websocket_connect(SOCKET) as socket:
-        last = until(socket)["points"][-1]["n"]
-    with client.websocket_connect(SOCKET) as socket:
-        first = socket.receive_json()
-        assert first["fresh"]
-        assert [p["n"] for p in first["points"]][: last + 1] == list(range(last + 1))
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "pause", "[]", "5", "null", '{"do":', "{}", '{"do": "fly"}', "[" * 5000, '{"do": {}}',
      '{"do": "speed", "value": 1e400}', '{"do": "corrupt", "severity": 9}', b"\xff\x00"],
 )  # fmt: skip
-def test_a_wrong_message_gets_an_answer_and_the_connection_stays(opened, text):
-    with opened().websocket_connect(SOCKET) as socket:
+def test_a_wrong_message_gets_an_answer_and_the_connection_stays(client, text):
+    with client.websocket_connect(SOCKET) as socket:
         socket.send_bytes(text) if isinstance(text, bytes) else socket.send_text(text)
         assert until(socket, lambda m: m["kind"] == "error")["message"]
         socket.send_json({"do": "step"})

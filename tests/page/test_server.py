@@ -49,18 +49,15 @@ def test_a_page_is_up_until_it_is_closed(counting):
         status(port_of(page))
 
 
-def test_a_port_in_use_is_refused_with_a_remedy_or_passed_over(counting):
+def test_a_port_in_use_is_refused_with_a_remedy_or_passed_over_and_a_wrong_one_refused(counting):
     with Page(counting()) as first, Page(counting()) as second:
         assert port_of(first) != port_of(second)
         with pytest.raises(OptionError, match="--port"):
             Page(counting(), port=port_of(first))
         assert status(port_of(first)) == 200
-
-
-@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("no such host", None)])
-def test_an_address_that_cannot_be_is_one_error(host, port):
-    with pytest.raises(OptionError):
-        open_socket(host, port)
+    for host, port in (("127.0.0.1", 70000), ("no such host", None)):
+        with pytest.raises(OptionError):
+            open_socket(host, port)
 
 
 def test_on_another_address_a_token_is_required(counting):

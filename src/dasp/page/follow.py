@@ -24,9 +24,10 @@ class LogFeed(Feed):
         self._events = _tail(self._path)
         self._modalities: list[str] = []
         self._run: Event = {}  # the log's "start" event
-        self._keep: int | None = None
+        self._keep: int | None = (
+            0  # of the next batch; 0 makes browsers start over, with a new `about`
+        )
         self._notes: list[str] = []
-        self._first = self._read_batch()  # read now, so that `about` can describe the run
 
     def about(self) -> dict[str, Any]:
         """Return what the "start" event says of the run."""
@@ -44,10 +45,6 @@ class LogFeed(Feed):
 
     def next(self) -> Update | None:
         """Return the next batch of the log; None if it is not written yet."""
-        first, self._first = self._first, None
-        return first or self._read_batch()
-
-    def _read_batch(self) -> Update | None:
         while (event := next(self._events)) is not None:
             kind = event["event"]
             if kind == "batch":

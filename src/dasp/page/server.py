@@ -61,17 +61,10 @@ class Page(AbstractContextManager["Page"]):
         name = socket.gethostname() if host in ("0.0.0.0", "::", "") else host
         self.url = f"http://{_netloc(name, port)}/" + (f"?token={token}" if token else "")
         self.runner = Runner(feed, playing)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                build_app(self.runner, token, f"dasp_{port}"),
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                ws_max_size=LARGEST_MESSAGE,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        app = build_app(self.runner, token, f"dasp_{port}")
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False)
+        config.ws_max_size, config.timeout_graceful_shutdown = LARGEST_MESSAGE, 1
+        self._server = uvicorn.Server(config)
         # An event instead of join(): Ctrl-C in join() makes Python think the thread has ended.
         self._ended = threading.Event()
         threading.Thread(target=self._serve, name="dasp-web", daemon=True).start()
