@@ -144,23 +144,6 @@ def test_a_tree_of_another_seed_is_not_hashed_for_this_one(tmp_path, pets):
     assert run(commands.data_checksum, pets, *few, "--on-disk", "--seed", 1) == 0
 
 
-def test_no_work_is_done_for_a_place_that_cannot_be_written(tmp_path, pets, monkeypatch):
-    (tmp_path / "file").write_text("mine")
-
-    def worked(*_, **__):
-        raise AssertionError("the work was begun")
-
-    monkeypatch.setattr("dasp.streams.checksum.checksums", worked)
-    monkeypatch.setattr("dasp.streams.preview.preview_frames", worked)
-    for place in (tmp_path / "file", tmp_path / "file" / "deeper"):
-        with pytest.raises(DataError, match=rf"cannot write to {place}: "):
-            run(commands.data_checksum, pets, "--save", place / "hashes.json")
-        with pytest.raises(DataError, match=rf"cannot write to {place}: "):
-            run(commands.preview, pets, "--out", place)
-    with pytest.raises(DataError, match=r"cannot write .*pets: it is a directory"):
-        run(commands.data_checksum, pets, "--save", pets)
-
-
 def test_a_preview_that_fails_leaves_the_old_pair(tmp_path, pets):
     for name in ("frames", "sounds"):
         (tmp_path / f"preview-{name}.png").write_text("old")

@@ -71,23 +71,32 @@ def test_an_error_of_the_user_is_one_line_that_is_never_wrapped(capsys, tmp_path
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a place nobody can write to")
-def test_a_place_that_cannot_be_written_is_one_line(capsys, tmp_path, media):
+def test_a_place_that_cannot_be_written_is_one_line_before_work_begins(
+    capsys, monkeypatch, tmp_path, media
+):
+    def worked(*_, **__):
+        raise AssertionError("the work was begun")
+
+    monkeypatch.setattr("dasp.streams.checksum.checksums", worked)
+    monkeypatch.setattr("dasp.streams.preview.preview_frames", worked)
     media.write_video(tmp_path / "mp4" / "cat" / "a.mp4", 0.6)
     pets = media.write_folders(tmp_path / "pets")
     (tmp_path / "file").touch()
-    few = ["--corruptions", "rain", "--modality", "audio"]
+    few = "--corruptions rain --modality audio"
     for words in (
-        ["prepare", tmp_path / "mp4", tmp_path / "file"],
-        ["prepare", tmp_path / "mp4", "/proc/x"],
-        ["preview", pets, "--out", "/proc/x"],
-        ["corrupt", pets, *few, "--out", "/proc/x"],
-        ["corrupt", pets, *few, "--out", tmp_path / "file"],
-        ["data", "checksum", pets, *few, "--save", "/proc/x/hashes.json"],
+        f"prepare {tmp_path}/mp4 {tmp_path}/file",
+        f"prepare {tmp_path}/mp4 /proc/x",
+        f"preview {pets} --out /proc/x",
+        f"preview {pets} --out {tmp_path}/file/deeper",
+        f"corrupt {pets} {few} --out /proc/x",
+        f"corrupt {pets} {few} --out {tmp_path}/file",
+        f"data checksum {pets} {few} --save /proc/x/hashes.json",
+        f"data checksum {pets} {few} --save {pets}",
     ):
-        assert main([str(word) for word in words]) == 2
+        assert main(words.split()) == 2
         captured = capsys.readouterr()
         assert captured.out == ""
-        assert re.fullmatch(r"error: .*(/proc/x|file).*: .*\n", captured.err)
+        assert re.fullmatch(r"error: .*(/proc/x|file|pets).*: .*\n", captured.err)
 
 
 def test_a_full_disk_is_one_line(capsys, monkeypatch, tmp_path, media):

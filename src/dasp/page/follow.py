@@ -94,10 +94,15 @@ def _tail(path: Path) -> Iterator[Event | None]:
     if older(path).is_file():
         yield from _events(older(path).read_bytes().splitlines())
     while True:
-        with path.open("rb") as file:
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:  # moved away because it was full: the next line creates it
+            yield None
+            continue
+        with file:
             while True:
                 replaced = False
-                with suppress(FileNotFoundError):  # moved away as it was full: a new one follows
+                with suppress(FileNotFoundError):
                     now = path.stat()  # before reading: no line can be missed
                     other = now.st_ino != os.fstat(file.fileno()).st_ino
                     replaced = other or now.st_size < file.tell()

@@ -70,6 +70,7 @@ class Page(AbstractContextManager["Page"]):
         threading.Thread(target=self._serve, name="dasp-web", daemon=True).start()
         while not self._server.started:
             if self._ended.is_set():
+                self.runner.stop()
                 raise StateError("the web server did not start; see its own message above.")
             time.sleep(0.01)
 
