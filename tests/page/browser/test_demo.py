@@ -80,16 +80,6 @@ def test_damage_by_hand_takes_over_from_the_order(visit):
     tab.until("document.getElementById('really').textContent.includes('both sensors')")
 
 
-def test_two_tabs_show_and_control_the_same(visit):
-    one, two = visit(), visit()
-    before = batches(one)
-    one.click("#step")
-    wait_for_batches(one, before + 1)
-    wait_for_batches(two, before + 1)
-    two.select_option("#speed", "2")
-    one.until("document.getElementById('speed').value === '2'")
-
-
 def test_the_keyboard_does_it_all(visit):
     tab = visit()
     before = batches(tab)
