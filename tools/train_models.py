@@ -12,7 +12,6 @@ from that model. Frames, sounds and depth maps are drawn once into pools in the 
 
 A checkpoint is written beside the output after each epoch: the same command continues where it was
 stopped and ends with the same weights, to the bit. docs/sounding_shapes.md has the accuracies.
-For a model of your own clips: `dasp train OUTPUT --data DIR --validation DIR`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -26,6 +26,11 @@ def videos(tmp_path, media):
     return tmp_path / "mp4"
 
 
+@pytest.fixture
+def pets(tmp_path, media):
+    return media.write_folders(tmp_path / "pets")
+
+
 def test_from_videos_to_batches_of_a_model(videos, tmp_path, capsys):
     root = tmp_path / "set"
     assert run(commands.prepare, videos, root) == 0
@@ -56,23 +61,21 @@ def test_from_videos_to_batches_of_a_model(videos, tmp_path, capsys):
     assert outcomes[0].updated
 
 
-def test_checksums_are_printed_kept_and_compared(tmp_path, media, capsys):
-    root = media.write_folders(tmp_path / "pets")
+def test_checksums_are_printed_kept_and_compared(tmp_path, pets, capsys):
     few = ["--modality", "audio", "--corruptions", "rain", "--severities", 1, 5]
     kept = tmp_path / "ours.json"
-    assert run(commands.data_checksum, root, *few, "--save", kept) == 0
+    assert run(commands.data_checksum, pets, *few, "--save", kept) == 0
     hashes = json.loads(kept.read_text())
     assert set(hashes) == {"list", "video/clean", "audio/clean", "audio/rain/1", "audio/rain/5"}
     printed = capsys.readouterr().out
     assert all(f"{value}  {name}" in printed for name, value in hashes.items())
-    assert run(commands.data_checksum, root, *few, "--against", kept) == 0
-    assert run(commands.data_checksum, root, *few, "--against", kept, "--seed", 1) == 1
+    assert run(commands.data_checksum, pets, *few, "--against", kept) == 0
+    assert run(commands.data_checksum, pets, *few, "--against", kept, "--seed", 1) == 1
     assert "differs: audio/rain/1\ndiffers: audio/rain/5\n" in capsys.readouterr().out
 
 
-def test_the_preview_shows_every_corruption(tmp_path, media):
-    root = media.write_folders(tmp_path / "pets")
-    assert run(commands.preview, root, "--clip", "dog/dog1", "--out", tmp_path) == 0
+def test_the_preview_shows_every_corruption(tmp_path, pets):
+    assert run(commands.preview, pets, "--clip", "dog/dog1", "--out", tmp_path) == 0
     for name, rows in (("frames", 15), ("sounds", 6)):
         with Image.open(tmp_path / f"preview-{name}.png") as sheet:
             assert sheet.size == (150 + 6 * 166, 68 + rows * 166)
@@ -84,7 +87,7 @@ def test_the_preview_shows_every_corruption(tmp_path, media):
         }
         assert len(cells) == 1 + 5 * rows  # the clean one is the same in each row
     with pytest.raises(OptionError, match="unknown clip 'dgo'"):
-        run(commands.preview, root, "--clip", "dgo", "--out", tmp_path)
+        run(commands.preview, pets, "--clip", "dgo", "--out", tmp_path)
 
 
 def test_bad_trees_give_a_bad_exit_code_and_the_names(videos, tmp_path, capsys):
@@ -112,69 +115,47 @@ def test_bad_trees_give_a_bad_exit_code_and_the_names(videos, tmp_path, capsys):
     assert "0 files made, 0 kept, 3 failed" in capsys.readouterr().out
 
 
-def test_impossible_wishes_are_refused_before_anything_is_written(tmp_path, media):
-    root = media.write_folders(tmp_path / "pets")
-    with pytest.raises(OptionError, match=r"severity of .* must be 1 to 5, not 6"):
-        run(commands.corrupt, root, "--severities", 6)
-    with pytest.raises(OptionError, match="unknown"):
-        run(commands.corrupt, root, "--corruptions", "earthquake")
-    with pytest.raises(OptionError, match="seed must be"):
-        run(commands.corrupt, root, "--seed", -1)
-    with pytest.raises(OptionError, match="frames 0 to 0, not 5"):
-        run(commands.corrupt, root, "--corruptions", "fog", "--frames", 5)
-    with pytest.raises(DataError, match="cannot read the checksums"):
-        run(commands.data_checksum, root, "--against", tmp_path / "no.json")
-    with pytest.raises(OptionError, match=r"count, .* at least 1, not 0"):
-        run(commands.data_checksum, root, "--count", 0)
-    for command in (commands.data_check, commands.data_checksum, commands.corrupt):
-        with pytest.raises(OptionError, match=r"workers must be 0 .* not -2"):
-            run(command, root, "--workers", -2)
-    assert not (tmp_path / "pets-C").exists()
+@pytest.mark.parametrize(
+    ("command", "flags", "error", "words"),
+    [
+        ("corrupt", "--severities 6", OptionError, r"severity of .* must be 1 to 5, not 6"),
+        ("corrupt", "--corruptions earthquake", OptionError, "unknown"),
+        ("corrupt", "--seed -1", OptionError, "seed must be"),
+        ("corrupt", "--corruptions fog --frames 5", OptionError, "frames 0 to 0, not 5"),
+        ("data_checksum", "--against no.json", DataError, "cannot read the checksums"),
+        ("data_checksum", "--count 0", OptionError, r"count, .* at least 1, not 0"),
+        ("data_checksum", "--workers -2", OptionError, r"workers must be 0 .* not -2"),
+        ("corrupt", "--workers -2", OptionError, r"workers must be 0 .* not -2"),
+    ],
+)
+def test_invalid_options_are_refused_before_anything_is_written(pets, command, flags, error, words):
+    with pytest.raises(error, match=words):
+        run(getattr(commands, command), pets, *flags.split())
+    assert not pets.with_name("pets-C").exists()
 
 
-def test_a_tree_of_another_seed_is_not_hashed_for_this_one(tmp_path, media):
-    root = media.write_folders(tmp_path / "pets")
+def test_a_tree_of_another_seed_is_not_hashed_for_this_one(tmp_path, pets):
     few = ["--modality", "audio", "--corruptions", "rain", "--severities", 1]
-    assert run(commands.corrupt, root, *few) == 0
-    assert run(commands.data_checksum, root, *few, "--on-disk") == 0
+    assert run(commands.corrupt, pets, *few) == 0
+    assert run(commands.data_checksum, pets, *few, "--on-disk") == 0
     with pytest.raises(DataError, match=r"severity_1 was made with .*'seed': 0.* not .*'seed': 1"):
-        run(commands.data_checksum, root, *few, "--on-disk", "--seed", 1)
+        run(commands.data_checksum, pets, *few, "--on-disk", "--seed", 1)
     (tmp_path / "pets-C/rain/severity_1/dasp-audio.json").unlink()  # of another program
-    assert run(commands.data_checksum, root, *few, "--on-disk", "--seed", 1) == 0
+    assert run(commands.data_checksum, pets, *few, "--on-disk", "--seed", 1) == 0
 
 
-def test_no_work_is_done_for_a_place_that_cannot_be_written(tmp_path, media, monkeypatch):
-    root = media.write_folders(tmp_path / "pets")
-    (tmp_path / "file").write_text("mine")
-
-    def worked(*_, **__):
-        raise AssertionError("the work was begun")
-
-    monkeypatch.setattr(commands, "checksums", worked)
-    monkeypatch.setattr("dasp.streams.preview.preview_frames", worked)
-    for place in (tmp_path / "file", tmp_path / "file" / "deeper"):
-        with pytest.raises(DataError, match=rf"cannot write to {place}: "):
-            run(commands.data_checksum, root, "--save", place / "hashes.json")
-        with pytest.raises(DataError, match=rf"cannot write to {place}: "):
-            run(commands.preview, root, "--out", place)
-    with pytest.raises(DataError, match=r"cannot write .*pets: it is a directory"):
-        run(commands.data_checksum, root, "--save", root)
-
-
-def test_a_preview_that_fails_leaves_the_old_pair(tmp_path, media):
-    root = media.write_folders(tmp_path / "pets")
+def test_a_preview_that_fails_leaves_the_old_pair(tmp_path, pets):
     for name in ("frames", "sounds"):
         (tmp_path / f"preview-{name}.png").write_text("old")
-    (root / "cat" / "cat0.wav").write_bytes(b"")
+    (pets / "cat" / "cat0.wav").write_bytes(b"")
     with pytest.raises(DataError, match=r"cat0\.wav"):
-        run(commands.preview, root, "--out", tmp_path)
+        run(commands.preview, pets, "--out", tmp_path)
     assert [p.read_text() for p in sorted(tmp_path.glob("*.png"))] == ["old", "old"]
 
 
-def test_a_broken_file_is_listed_once_for_all_corruptions(tmp_path, media, capsys):
-    root = media.write_folders(tmp_path / "pets")
-    (root / "cat" / "cat0.wav").write_bytes(b"")
-    assert run(commands.corrupt, root, "--modality", "audio", "--corruptions", "rain", "wind") == 1
+def test_a_broken_file_is_listed_once_for_all_corruptions(tmp_path, pets, capsys):
+    (pets / "cat" / "cat0.wav").write_bytes(b"")
+    assert run(commands.corrupt, pets, "--modality", "audio", "--corruptions", "rain", "wind") == 1
     out = capsys.readouterr().out
     assert "6 files made, 0 kept, 2 failed" in out
     assert out.count("cat0.wav") == 1
@@ -194,21 +175,15 @@ def test_prepare_tells_what_was_made_again_and_what_was_not_used(videos, tmp_pat
     assert "remove its -C directories" in out
 
 
-def test_the_built_in_set_is_drawn_under_every_corruption_of_its_sensors(
-    tmp_path, capsys, monkeypatch
-):
+def test_the_built_in_set_is_drawn_under_every_corruption(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("dasp.streams.preview.SEVERITIES", (5,))
     assert run(commands.preview_shapes, "--index", 1, "--out", tmp_path) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.split()
     assert [path.rsplit("-", 1)[1] for path in printed] == [
         "frames.png",
         "sounds.png",
         "depths.png",
     ]
-    sheets = []
-    for path in printed:
-        with Image.open(path) as sheet:
-            sheets.append(np.array(sheet))
-    frames, sounds, depths = sheets
+    frames, sounds, depths = (np.array(Image.open(path)) for path in printed)
     assert len(frames) > len(sounds) == len(depths)  # 15 rows, 6 and 6
     assert len(np.unique(depths.reshape(-1, 3), axis=0)) > 100

@@ -6,26 +6,19 @@ Each function prints its result and returns an exit code: 0 on success, else 1.
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from dasp.core.errors import OptionError, failure_lines
 from dasp.core.files import check_writable
 from dasp.data.check import check_tree
-from dasp.data.clips import Manifest, Spec, open_manifest, spec_of
+from dasp.data.clips import Manifest, open_manifest, spec_of
 from dasp.data.prepare import prepare_tree
+from dasp.streams import checksum
 from dasp.streams import preview as sheets
-from dasp.streams.checksum import (
-    BUILT_IN,
-    checksums,
-    differences,
-    read_checksums,
-    save_checksums,
-    shapes_checksums,
-)
 from dasp.streams.corrupt import corrupt_tree
-from dasp.streams.domains import Domain, all_domains
+from dasp.streams.domains import all_domains
 
 
 @dataclass(frozen=True)
@@ -49,10 +42,6 @@ class ClipOptions:
             raise OptionError("give the directory of the data set, e.g. dasp data check DIR.")
         return open_manifest(self.root, self.dataset, self.split, self.list_file, self.label_file)
 
-    def spec(self) -> Spec | None:
-        """Return the specification of a published data set, else None."""
-        return None if self.dataset is None else spec_of(self.dataset)
-
 
 @dataclass(frozen=True)
 class DomainOptions:
@@ -73,15 +62,19 @@ class DomainOptions:
     out: Path | None = None
     """Directory for the -C directories; by default beside the originals."""
 
-    def domains(self) -> list[Domain]:
-        """Return the chosen domains."""
-        both = self.modality == "both"
-        modalities = ("video", "audio") if both else (self.modality,)
-        return all_domains(modalities, self.corruptions, self.severities)
+    def arguments(self) -> dict[str, Any]:
+        """Return the chosen domains, seed and directories by name."""
+        modalities = ("video", "audio") if self.modality == "both" else (self.modality,)
+        domains = all_domains(modalities, self.corruptions, self.severities)
+        material = {"seed": self.seed, "frost_dir": self.frost_dir, "noise_dir": self.noise_dir}
+        return {"domains": domains, **material, "out": self.out}
 
 
 Data = Annotated[ClipOptions, tyro.conf.arg(name="")]
 Domains = Annotated[DomainOptions, tyro.conf.arg(name="")]
+Workers = Annotated[
+    int | None, tyro.conf.arg(help="Worker processes; by default one per core, 0 for none.")
+]
 ALL = DomainOptions()
 
 
@@ -92,7 +85,7 @@ def prepare(
     refer: Path | None = None,
     labels: Path | None = None,
     split: str = "test",
-    workers: int | None = None,
+    workers: Workers = None,
 ) -> int:
     """Turn mp4 videos into a data set: ten frames and a 16 kHz mono wav per clip.
 
@@ -107,7 +100,6 @@ def prepare(
         refer: List in READ's format with ids and labels; the videos are then <id>.mp4.
         labels: Label file of that list (index,mid[,display_name]).
         split: Name of the list to write.
-        workers: Worker processes; by default one per core, 0 for none.
     """
     report = prepare_tree(source, root, refer, labels, split, workers, show=True)
     again = f" ({report.remade} of them again, as the video was replaced)" if report.remade else ""
@@ -119,7 +111,7 @@ def prepare(
     return _failures(report.failed)
 
 
-def data_check(data: Data, frames: tuple[int, ...] = (), workers: int | None = None) -> int:
+def data_check(data: Data, frames: tuple[int, ...] = (), workers: Workers = None) -> int:
     """Check every file of a data set and report the problems.
 
     Prints clips per class, sample rates, frame sizes, and each missing or unreadable file;
@@ -127,11 +119,10 @@ def data_check(data: Data, frames: tuple[int, ...] = (), workers: int | None = N
     problems.
 
     Args:
-        data: The data set.
         frames: Frames to check, for instance 5; by default all ten.
-        workers: Worker processes; by default one per core, 0 for none.
     """
-    report = check_tree(data.manifest(), data.spec(), frames or None, workers, show=True)
+    spec = None if data.dataset is None else spec_of(data.dataset)
+    report = check_tree(data.manifest(), spec, frames or None, workers, show=True)
     for line in report.lines():
         print(line)
     return 0 if report.ok else 1
@@ -141,7 +132,7 @@ def corrupt(
     data: Data,
     domains: Domains = ALL,
     frames: tuple[int, ...] = (),
-    workers: int | None = None,
+    workers: Workers = None,
 ) -> int:
     """Write corrupted copies of a data set: <folder>-C/<corruption>/severity_<k>/…
 
@@ -149,22 +140,10 @@ def corrupt(
     same bits. Run it again after an interruption: existing files are kept.
 
     Args:
-        data: The data set.
-        domains: The corruptions.
         frames: Frames to corrupt; by default the middle one, which is used for evaluation.
-        workers: Worker processes; by default one per core, 0 for none.
     """
-    report = corrupt_tree(
-        data.manifest(),
-        domains.domains(),
-        domains.seed,
-        frames or None,
-        domains.out,
-        domains.frost_dir,
-        domains.noise_dir,
-        workers,
-        show=True,
-    )
+    options = domains.arguments() | {"frames": frames or None, "workers": workers}
+    report = corrupt_tree(data.manifest(), **options, show=True)
     print(f"{report.made} files made, {report.kept} kept, {len(report.failed)} failed.")
     return _failures(report.failed)
 
@@ -177,7 +156,7 @@ def data_checksum(
     on_disk: bool = False,
     save: Path | None = None,
     against: Path | None = None,
-    workers: int | None = None,
+    workers: Workers = None,
 ) -> int:
     """Print a short hash of the first clips of each domain, to compare data between labs.
 
@@ -186,65 +165,39 @@ def data_checksum(
     exit code is 1 if some differ.
 
     Args:
-        data: The data set; by default the built-in one.
-        domains: The corruptions.
         count: Number of clips, from the start of the list; at least 1.
         frame: The frame; by default the middle one.
         on_disk: Read the tree written by `dasp corrupt` with the same seed.
         save: File to write the hashes to (JSON).
         against: File of hashes to compare with; the exit code is 1 if some differ.
-        workers: Worker processes; by default one per core, 0 for none.
     """
-    if data.root is None:
-        return _checksum_built_in(save, against or BUILT_IN, workers)
-    manifest = data.manifest()
-    theirs = read_checksums(against) if against is not None else None
+    manifest = None if data.root is None else data.manifest()
+    if manifest is None and against is None:
+        against = checksum.BUILT_IN
+    theirs = None if against is None else checksum.read_checksums(against)
     if save is not None:
         check_writable(save.parent, save.name)
-    hashes = {"list": manifest.digest[:16]} | checksums(
-        manifest,
-        domains.domains(),
-        count,
-        domains.seed,
-        frame,
-        domains.frost_dir,
-        domains.noise_dir,
-        on_disk,
-        domains.out,
-        workers,
-        show=True,
-    )
-    return _show_checksums(hashes, save, theirs)
-
-
-def _checksum_built_in(save: Path | None, against: Path, workers: int | None) -> int:
-    theirs = read_checksums(against)
-    if save is not None:
-        check_writable(save.parent, save.name)
-    hashes = shapes_checksums(workers=workers, show=True)
-    code = _show_checksums(hashes, save, theirs)
-    if code == 0:
-        print(f"{len(hashes)} hashes, all equal to {against.name} of this package")
-    return code
-
-
-def _show_checksums(
-    hashes: dict[str, str], save: Path | None, theirs: dict[str, str] | None
-) -> int:
+    if manifest is None:
+        hashes = checksum.shapes_checksums(workers=workers, show=True)
+    else:
+        options = domains.arguments() | {"count": count, "frame": frame, "on_disk": on_disk}
+        found = checksum.checksums(manifest, **options, workers=workers, show=True)
+        hashes = {"list": manifest.digest[:16]} | found
     for name, value in hashes.items():
         print(f"{value}  {name}")
     if save is not None:
-        save_checksums(save, hashes)
-    different = differences(hashes, theirs) if theirs is not None else []
+        checksum.save_checksums(save, hashes)
+    different = [] if theirs is None else checksum.differences(hashes, theirs)
     for name in different:
         print(f"differs: {name}")
+    if against is not None and not different:
+        print(f"{len(hashes)} hashes, all equal to {against.name}")
     return 1 if different else 0
 
 
 def preview(
     data: Data,
     clip: str | None = None,
-    frame: int | None = None,
     seed: int = 0,
     frost_dir: Path | None = None,
     noise_dir: Path | None = None,
@@ -253,9 +206,7 @@ def preview(
     """Draw one clip under every corruption and severity: preview-frames.png, preview-sounds.png.
 
     Args:
-        data: The data set.
         clip: Id of the clip; by default the first of the list.
-        frame: The frame; by default the middle one.
         seed: Seed of the corruptions.
         frost_dir: Directory of frost pictures; by default textures are generated.
         noise_dir: Directory of recordings; by default the sounds are synthesised.
@@ -263,32 +214,23 @@ def preview(
     """
     chosen = data.manifest().find(clip)
     check_writable(out)
-    frames = sheets.preview_frames(chosen, seed, frame, frost_dir)
-    sounds = sheets.preview_sounds(chosen, seed, noise_dir)
-    for path in sheets.save_sheets([frames, sounds], out):
-        print(path)
+    frames = sheets.preview_frames(chosen, seed, frost_dir=frost_dir)
+    pictures = [frames, sheets.preview_sounds(chosen, seed, noise_dir)]
+    print(*sheets.save_sheets(pictures, out), sep="\n")
     return 0
 
 
-def preview_shapes(
-    index: int = 0,
-    flavour: Literal["balanced", "sound"] = "balanced",
-    seed: int = 0,
-    out: Path = Path(),
-) -> int:
+def preview_shapes(index: int = 0, out: Path = Path()) -> int:
     """Draw one sample of the built-in set under every corruption of its three sensors.
 
     Writes preview-frames.png, preview-sounds.png and preview-depths.png.
 
     Args:
         index: Index of the sample in the test split.
-        flavour: The flavour of the built-in set.
-        seed: Seed of the corruptions.
         out: Directory to write the three pictures to.
     """
     check_writable(out)
-    for path in sheets.save_sheets(sheets.preview_shapes(index, flavour, seed), out):
-        print(path)
+    print(*sheets.save_sheets(sheets.preview_shapes(index), out), sep="\n")
     return 0
 
 
