@@ -8,7 +8,7 @@ import numpy as np
 from dasp.core.extras import Pillow
 from dasp.corruptions.base import Image, corruption
 from dasp.corruptions.frost import texture_window
-from dasp.corruptions.kernels import Floats, motion_smear, scale_of, stretch, to_bytes, zoom_box
+from dasp.corruptions.kernels import Floats, motion_smear, scale_of, to_bytes, zoom_box
 
 
 @corruption("video", "snow", family="weather")
@@ -50,7 +50,8 @@ def _enlarged_noise(
     _, rows, top, bottom = zoom_box(height, factor)
     _, columns, left, right = zoom_box(width, factor)
     noise = Pillow.fromarray(generator.standard_normal((rows, columns), dtype=np.float32))
-    return np.array(stretch(noise, width, height, (left, top, right, bottom)))
+    box = (left, top, right, bottom)
+    return np.array(noise.resize((width, height), Pillow.Resampling.BILINEAR, box))
 
 
 @corruption("video", "frost", family="weather", takes_folder=True)
