@@ -44,7 +44,6 @@ def _add_background(
     """Add a background, louder with severity; both the amplified noise and the sum are clipped."""
     decibels = (1, 2, 4, 6, 8)[severity - 1]
     _check(wave, sample_rate)
-    noise: NDArray[np.floating]
     if folder is None:
         noise = to_rms(synthesise(generator, wave.size, sample_rate), REFERENCE_RMS)
     else:
@@ -91,8 +90,8 @@ def _read(path: Path, sample_rate: int, _modified: int, _size: int) -> NDArray[n
         wave, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError) as error:
         raise DataError(f"cannot read {path} ({error}): replace it by an intact file.") from error
-    if wave.shape[0] == 0 or not np.isfinite(wave).all():
-        fault = "is empty" if wave.shape[0] == 0 else "contains NaN or infinite values"
+    if wave.size == 0 or not np.isfinite(wave).all():
+        fault = "contains NaN or infinite values" if wave.size else "is empty"
         raise DataError(f"{path} {fault}: replace it by a recording.")
     mono = resample(wave.mean(axis=1, dtype=np.float32), int(file_rate), sample_rate)
     mono.setflags(write=False)

@@ -40,8 +40,7 @@ def elastic_transform(image: Image, severity: int, generator: np.random.Generato
     side = min(height, width)
     back = _affine_back(height, width, shift * side, generator)
     columns, rows = np.arange(width), np.arange(height)[:, None]
-    x = back[0, 0] * columns + back[0, 1] * rows + back[0, 2]
-    y = back[1, 0] * columns + back[1, 1] * rows + back[1, 2]
+    x, y = (of_x * columns + of_y * rows + shifted for of_x, of_y, shifted in back)
     tilted = sample(image, y, x, reflect_on)
     right, down = strength * side * _smooth_fields(height, width, smoothness * side, generator)
     # The release truncates once, at the end, when converting to bytes.
@@ -68,12 +67,8 @@ def _smooth_fields(
     and 18-bit weights make every product and sum exact in float64, on any machine.
     """
     noise = generator.integers(-(2**15), 2**15, (2, height, width), dtype=np.int16)
-    return (
-        _mirrored_gaussian(height, sigma)
-        @ noise.astype(np.float64)
-        @ _mirrored_gaussian(width, sigma).T
-        / 2**15
-    )
+    down, across = _mirrored_gaussian(height, sigma), _mirrored_gaussian(width, sigma)
+    return down @ noise.astype(np.float64) @ across.T / 2**15
 
 
 @lru_cache(maxsize=8)

@@ -116,11 +116,8 @@ def plasma(side: int, decay: float, generator: np.random.Generator) -> Floats:
 def brightness(image: Image, severity: int, generator: np.random.Generator) -> Image:  # noqa: ARG001
     """Raise the value of each pixel of (H, W, 3) in hue-saturation-value space."""
     lift = (0.1, 0.2, 0.3, 0.4, 0.5)[severity - 1]
-    value = np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2]).astype(np.intp)
-    value <<= 8
-    cells = np.repeat(value, 3, axis=1)
-    cells += image.reshape(cells.shape)
-    return _lift_table(lift).take(cells).reshape(image.shape)
+    value = image.max(axis=2, keepdims=True).astype(np.intp)
+    return _lift_table(lift).take((value << 8) + image)
 
 
 @lru_cache(maxsize=5)
