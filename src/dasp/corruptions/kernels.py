@@ -54,17 +54,23 @@ def bell(sigma: float, radius: int) -> Floats:
 def gaussian_blur(image: Image, sigma: float) -> Image:
     """Blur (H, W, 3) with a Gaussian truncated at four sigmas, edges repeated."""
     reach = int(4 * sigma + 0.5)
-    weights = bell(sigma, reach)
-    blurred = image.astype(np.float32)
-    for _ in range(2):  # along the columns; then, transposed, along the rows
-        length, padded = len(blurred), pad_edges(blurred, reach, 0)
-        total: Floats = blurred * weights[0]
-        for by in range(1, reach + 1):
-            pair = padded[reach - by :][:length] + padded[reach + by :][:length]
-            pair *= weights[by]
-            total += pair
-        blurred = total.swapaxes(0, 1)
-    return blurred.astype(np.uint8, order="C")
+    weights, (height, width) = bell(sigma, reach), image.shape[:2]
+    padded = pad_edges(image.astype(np.float32), reach, reach)
+    rows = _weighted([padded[i : i + height] for i in range(2 * reach + 1)], weights)
+    both = _weighted([rows[:, i : i + width] for i in range(2 * reach + 1)], weights)
+    return both.astype(np.uint8)
+
+
+def _weighted(windows: list[Floats], weights: Floats) -> Floats:
+    """Sum the windows, of which those as far from the middle one share a weight."""
+    middle = len(weights) - 1
+    total: Floats = windows[middle] * weights[0]
+    pair = np.empty_like(total)
+    for by in range(1, middle + 1):
+        np.add(windows[middle - by], windows[middle + by], out=pair)
+        pair *= weights[by]
+        total += pair
+    return total
 
 
 def pad_edges(values: Floats, rows: int, columns: int) -> Floats:
@@ -135,14 +141,17 @@ def sample(
     The three channels of a pixel share one word, so that they need only one gather and product.
     """
     height, width = image.shape[:2]
-    shifts = np.arange(3) * _LANE
-    words = (image.astype(np.int64) << shifts).sum(axis=2)
+    red, green, blue = image.transpose(2, 0, 1).astype(np.int64)
+    words = red | green << _LANE | blue << 2 * _LANE
     half = 1 << (2 * _BITS - 1) if rounded else 0
-    total = np.full((height, width), (half << shifts).sum())
+    total = np.full((height, width), half | half << _LANE | half << 2 * _LANE)
+    beside = _neighbours(x, width, reflect)
     for rows, by_row in _neighbours(y, height, reflect):
-        for columns, by_column in _neighbours(x, width, reflect):
+        for columns, by_column in beside:
             total += words.take(rows * width + columns) * (by_row * by_column)
-    return (total[..., None] >> (shifts + 2 * _BITS) & 255).astype(np.uint8)
+    total >>= 2 * _BITS
+    channels = (total, total >> _LANE, total >> 2 * _LANE)  # their lowest bytes
+    return np.stack([channel.astype(np.uint8) for channel in channels], axis=-1)
 
 
 def _neighbours(
@@ -156,4 +165,4 @@ def _neighbours(
     lowest = first.min()
     folded = reflect(np.arange(lowest, first.max() + 2), length)
     first -= lowest
-    return [(folded[first], (1 << _BITS) - after), (folded[1:][first], after)]
+    return [(folded.take(first), (1 << _BITS) - after), (folded[1:].take(first), after)]

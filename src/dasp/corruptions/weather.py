@@ -116,8 +116,10 @@ def plasma(side: int, decay: float, generator: np.random.Generator) -> Floats:
 def brightness(image: Image, severity: int, generator: np.random.Generator) -> Image:  # noqa: ARG001
     """Raise the value of each pixel of (H, W, 3) in hue-saturation-value space."""
     lift = (0.1, 0.2, 0.3, 0.4, 0.5)[severity - 1]
-    value = image.max(axis=2, keepdims=True).astype(np.intp)
-    return _lift_table(lift).take((value << 8) + image)
+    red, green, blue = image.transpose(2, 0, 1)
+    value = np.maximum(np.maximum(red, green), blue).astype(np.intp)
+    cells = np.repeat(value << 8, 3, axis=1) + image.reshape(len(image), -1)
+    return _lift_table(lift).take(cells).reshape(image.shape)
 
 
 @lru_cache(maxsize=5)
