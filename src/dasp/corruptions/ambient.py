@@ -44,6 +44,7 @@ def _add_background(
     """Add a background, louder with severity; both the amplified noise and the sum are clipped."""
     decibels = (1, 2, 4, 6, 8)[severity - 1]
     _check(wave, sample_rate)
+    noise: NDArray[np.floating]
     if folder is None:
         noise = to_rms(synthesise(generator, wave.size, sample_rate), REFERENCE_RMS)
     else:

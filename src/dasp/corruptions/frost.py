@@ -79,7 +79,7 @@ def grow_texture(number: int) -> Image:
     light = light.astype(np.float64)
     light = (light - light.mean()) / light.std()
     coloured = light[..., None] * (36, 34, 31) + (107, 119, 132)
-    ice = np.clip(coloured, 0, 255).astype(np.uint8)
+    ice: Image = np.clip(coloured, 0, 255).astype(np.uint8)
     ice.flags.writeable = False
     return ice
 

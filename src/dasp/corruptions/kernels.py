@@ -29,7 +29,7 @@ _LANE = 8 + 2 * _BITS  # a byte times two weights; three such lanes fill 60 bits
 
 def scale_of(image: Image) -> float:
     """Return the shorter side of `image` (H, W, 3) divided by 224."""
-    return min(image.shape[:2]) / 224
+    return float(min(image.shape[:2]) / 224)
 
 
 def to_bytes(values: Floats) -> Image:

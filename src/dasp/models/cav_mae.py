@@ -47,7 +47,8 @@ class CavMae(TokenModel):
     (4, 10)
     """
 
-    modalities = MODALITIES
+    modalities: tuple[str, ...] = MODALITIES
+    shared_blocks: Sequence[OwnNormBlock]
 
     def __init__(
         self,

@@ -216,7 +216,7 @@ def int8_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
     flat = x.reshape(-1, x.shape[-1])  # (M, K)
     out = flat.new_empty(len(flat), len(outputs))
     step = len(flat) if x.is_cuda else CACHED_ROWS
-    for part, rows in zip(out.split(step), flat.split(step), strict=True):
+    for part, rows in zip(torch.split(out, step), torch.split(flat, step), strict=True):
         values, scales = quantise(rows)
         if x.is_cuda and len(rows) < CUDA_ROWS:
             values = F.pad(values, (0, 0, 0, CUDA_ROWS - len(rows)))

@@ -103,6 +103,8 @@ class TokenModel(nn.Module):
     blocks: nn.ModuleDict
     shared_blocks: Sequence[Block]
     own_norm: nn.ModuleDict
+    norm: nn.Module
+    head: nn.Module
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
         """Return the tokens (B, N, D) that enter the first block of each encoder."""

@@ -85,8 +85,8 @@ def load_trained(path: str | Path) -> nn.Module:
     return _build(names.get(checkpoint.model, "cav_mae"), checkpoint, {})
 
 
-def _build(name: str, checkpoint: Checkpoint, sizes: Mapping[str, Any]) -> nn.Module:
-    config = {**checkpoint.config, **sizes}
+def _build(name: str, checkpoint: Checkpoint, sizes: dict[str, Any]) -> nn.Module:
+    config = dict(checkpoint.config) | sizes
     if name == "cav_mae" and not checkpoint.config:
         config = infer_cav_mae_config(checkpoint.state, sizes.get("mel_bins", 128)) | sizes
         if "num_heads" not in config:
