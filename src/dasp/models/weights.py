@@ -46,7 +46,7 @@ _RENAMES = [  # from published names to ours; @ is the letter, then the name, of
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class WeightsFile:
     """The content of a weights file."""
 
     state: Mapping[str, Tensor]  # under the names in the file
@@ -74,27 +74,27 @@ def load_model(
             raise OptionError(unknown_name(f"size of {name}", size, known))
     if weights is None:
         return MODELS[name](**sizes).eval()
-    given = Checkpoint(weights) if isinstance(weights, Mapping) else read_weights(weights)
+    given = WeightsFile(weights) if isinstance(weights, Mapping) else read_weights(weights)
     return _build(name, given, sizes)
 
 
 def load_trained(path: str | Path) -> nn.Module:
     """Load the model that a file was saved from; a published checkpoint is a CAV-MAE."""
-    checkpoint = read_weights(path)
+    file = read_weights(path)
     names = {MODELS[name].__name__: name for name in MODELS}
-    return _build(names.get(checkpoint.model, "cav_mae"), checkpoint, {})
+    return _build(names.get(file.model, "cav_mae"), file, {})
 
 
-def _build(name: str, checkpoint: Checkpoint, sizes: dict[str, Any]) -> nn.Module:
-    config = dict(checkpoint.config) | sizes
-    if name == "cav_mae" and not checkpoint.config:
-        config = infer_cav_mae_config(checkpoint.state, sizes.get("mel_bins", 128)) | sizes
+def _build(name: str, file: WeightsFile, sizes: dict[str, Any]) -> nn.Module:
+    config = dict(file.config) | sizes
+    if name == "cav_mae" and not file.config:
+        config = infer_cav_mae_config(file.state, sizes.get("mel_bins", 128)) | sizes
         if "num_heads" not in config:
             raise OptionError(
                 f"the number of heads of a checkpoint of width {config['embed_dim']} is unknown: "
                 "give num_heads=…."
             )
-    return load_weights(MODELS[name](**config), checkpoint.state).eval()
+    return load_weights(MODELS[name](**config), file.state).eval()
 
 
 def pretrained_names() -> list[str]:
@@ -121,7 +121,7 @@ def from_published(name: str) -> str:
     return name
 
 
-def read_weights(path: str | Path) -> Checkpoint:
+def read_weights(path: str | Path) -> WeightsFile:
     """Read a safetensors file, or a pickle of tensors (other objects are never executed).
 
     If it only has the tensors that differ from a packaged model, the others are read from there.
@@ -143,10 +143,10 @@ def read_weights(path: str | Path) -> Checkpoint:
             content = content[wrapper]
     if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
         raise WeightsError(f"{path} is not a mapping from names to tensors.")
-    return Checkpoint(content)
+    return WeightsFile(content)
 
 
-def _read_safetensors(path: Path) -> Checkpoint:
+def _read_safetensors(path: Path) -> WeightsFile:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -156,7 +156,7 @@ def _read_safetensors(path: Path) -> Checkpoint:
     if BASE in metadata:
         state = {**read_weights(pretrained_path(metadata[BASE])).state, **state}
     config = json.loads(metadata.get("config", "{}"))
-    return Checkpoint(state, config, metadata.get("model", "CavMae"))
+    return WeightsFile(state, config, metadata.get("model", "CavMae"))
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
