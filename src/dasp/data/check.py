@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from typing import NamedTuple
 
 from dasp.core.errors import DataError, failure_lines
 from dasp.core.extras import extra
@@ -44,16 +44,6 @@ class CheckReport:
         yield from (f"  {line}" for line in failure_lines(self.problems))
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """The findings on one clip."""
-
-    problems: list[tuple[str, str]]
-    rate: str | None
-    seconds: float | None
-    sizes: list[str]
-
-
 def check_tree(
     manifest: Manifest,
     spec: Spec | None = None,
@@ -71,48 +61,46 @@ def check_tree(
         found = f"{report.clips} clips of {len(manifest.classes)} classes"
         expected = f"{spec.clips} clips of {spec.classes} classes"
         report.problems.append((str(manifest.root), f"{found}, but {expected} are published"))
-    report.problems += [
-        (name, "this class has no clips") for name, n in report.per_class.items() if n == 0
-    ]
+    empty = [name for name, count in report.per_class.items() if count == 0]
+    report.problems += [(name, "this class has no clips") for name in empty]
     results = run_jobs(partial(_look, frames), manifest.clips, workers)
     for facts in with_bar(results, len(manifest.clips), "check", show):
         report.problems += facts.problems
-        report.sample_rates.update([facts.rate] if facts.rate else [])
-        report.seconds += [facts.seconds] if facts.seconds is not None else []
+        report.sample_rates.update(facts.rates)
+        report.seconds += facts.seconds
         report.frame_sizes.update(facts.sizes)
     return report
 
 
+class _Facts(NamedTuple):
+    """The findings on one clip; `rates` and `seconds` are empty if its sound has no header."""
+
+    problems: list[tuple[str, str]]
+    rates: list[str]
+    seconds: list[float]
+    sizes: list[str]
+
+
 def _look(frames: Sequence[int] | None, clip: Clip) -> _Facts:
-    problems, sizes = [], []
-    rate, seconds = _sound_format(clip.wav)
+    facts = _Facts([], [], [], [])
+    soundfile = extra("soundfile")
+    try:
+        info = soundfile.info(str(clip.wav))
+        facts.rates.append(f"{info.samplerate} Hz x{info.channels}")
+        facts.seconds.append(float(info.duration))
+    except (OSError, soundfile.SoundFileError):
+        pass  # reported below
     try:
         read_wave(clip.wav)
     except DataError as error:
-        problems.append((str(clip.wav), _reason("sound", clip.wav, error)))
+        facts.problems.append((str(clip.wav), str(error)))
     for index in range(len(clip.frames)) if frames is None else frames:
         path = clip.frames[clip.frame_index(index)]
         try:
-            sizes.append("{}x{}".format(*read_frame(path).size))
+            facts.sizes.append("{}x{}".format(*read_frame(path).size))
         except DataError as error:
-            problems.append((str(path), _reason("frame", path, error)))
-    return _Facts(problems, rate, seconds, sizes)
-
-
-def _reason(kind: str, path: Path, error: DataError) -> str:
-    """Return the error's text, except for missing files, whose text points to this check."""
-    if path.exists():
-        return str(error)
-    return f"no {kind} {path}: make it with 'dasp prepare', or remove its clip from the list."
-
-
-def _sound_format(path: Path) -> tuple[str | None, float | None]:
-    soundfile = extra("soundfile")
-    try:
-        info = soundfile.info(str(path))
-    except (OSError, soundfile.SoundFileError):
-        return None, None
-    return f"{info.samplerate} Hz x{info.channels}", float(info.duration)
+            facts.problems.append((str(path), str(error)))
+    return facts
 
 
 def _counts(counter: Counter[str]) -> str:

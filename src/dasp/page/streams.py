@@ -170,9 +170,9 @@ class BuiltInStream:
         frames, waves = [sample.frame for sample in clean], [sample.wave for sample in clean]
         mels = torch.stack([sample.mel for sample in clean])
         if damage := damages.get("video"):
-            frames = [damage.frame(frame, name) for frame, name in zip(frames, ids, strict=True)]
+            frames = [damage(frame, name) for frame, name in zip(frames, ids, strict=True)]
         if damage := damages.get("audio"):
-            waves = [damage.sound(wave, name) for wave, name in zip(waves, ids, strict=True)]
+            waves = [damage(wave, name) for wave, name in zip(waves, ids, strict=True)]
             mels = audio_input(np.stack(waves))
         return StreamBatch(
             {"audio": mels, "video": video_input(np.stack(frames))},

@@ -1,6 +1,7 @@
 """The 36 classes: appearance, sound and form of each, and the difficulty of each flavour."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from dasp.core.errors import OptionError, unknown_name
 
@@ -15,8 +16,7 @@ CLASSES = 36
 _LEFT_OUT = {("ring", "rings"), ("ring", "dots"), ("crescent", "rings"), ("hourglass", "dots")}
 
 
-@dataclass(frozen=True)
-class Appearance:
+class Appearance(NamedTuple):
     """What is seen of a class; the `hue` (0–1) is shared by all classes with this outline."""
 
     outline: str
@@ -24,67 +24,50 @@ class Appearance:
     hue: float
 
 
-@dataclass(frozen=True)
-class Voice:
+class Voice(NamedTuple):
     """What is heard of a class."""
 
     timbre: str
     pattern: str
 
 
-@dataclass(frozen=True)
-class Form:
-    """What a depth sensor measures of a class: its outline and its relief."""
+class Form(NamedTuple):
+    """What a depth sensor measures of a class."""
 
     outline: str
     relief: str
 
 
-def _appearances() -> tuple[Appearance, ...]:
-    pairs = [(o, t) for o in OUTLINES for t in TEXTURES if (o, t) not in _LEFT_OUT]
-    # The hue depends on the outline, so that only the fine texture separates similar classes.
-    return tuple(Appearance(o, t, OUTLINES.index(o) * 3 % 8 / 8) for o, t in pairs)
-
-
-def _voices() -> tuple[Voice, ...]:
-    pairs = [Voice(t, p) for t in TIMBRES for p in PATTERNS]
-    # A stride coprime to the number of classes spreads each timbre over all outlines.
-    return tuple(pairs[i * 11 % CLASSES] for i in range(CLASSES))
-
-
-def _forms() -> tuple[Form, ...]:
-    # Each outline pairs reliefs and textures differently, so that no relief implies a texture.
-    places = [(OUTLINES.index(a.outline), TEXTURES.index(a.texture)) for a in APPEARANCES]
-    return tuple(Form(OUTLINES[o], RELIEFS[(o + t) % len(RELIEFS)]) for o, t in places)
-
-
-APPEARANCES = _appearances()
-VOICES = _voices()
-FORMS = _forms()
+# The hue depends on the outline, so that only the fine texture separates similar classes.
+APPEARANCES = tuple(
+    Appearance(outline, texture, place * 3 % 8 / 8)
+    for place, outline in enumerate(OUTLINES)
+    for texture in TEXTURES
+    if (outline, texture) not in _LEFT_OUT
+)
+# A stride coprime to the number of classes spreads each timbre over all outlines.
+_EVENTS = [Voice(timbre, pattern) for timbre in TIMBRES for pattern in PATTERNS]
+VOICES = tuple(_EVENTS[i * 11 % CLASSES] for i in range(CLASSES))
+# Each outline pairs reliefs and textures differently, so that no relief implies a texture.
+FORMS = tuple(
+    Form(outline, RELIEFS[(OUTLINES.index(outline) + TEXTURES.index(texture)) % len(RELIEFS)])
+    for outline, texture, _ in APPEARANCES
+)
 NAMES = tuple(
-    f"{appearance.texture} {appearance.outline}, {voice.timbre} {voice.pattern}"
-    for appearance, voice in zip(APPEARANCES, VOICES, strict=True)
+    f"{look.texture} {look.outline}, {voice.timbre} {voice.pattern}"
+    for look, voice in zip(APPEARANCES, VOICES, strict=True)
 )
 
 
 @dataclass(frozen=True)
 class Flavour:
-    """The difficulty of a set: the ranges that each sample draws from.
+    """The difficulty of a set: the ranges that each sample draws from."""
 
-    `radius` in pixels; `contrast` of the object against its surroundings (1: full); `grain` of the
-    sensor, a standard deviation in grey levels; `snr` of the event in the room's noise, in dB;
-    `bad` is the share of samples in which one modality is absent or dubbed.
-    """
-
-    radius: tuple[float, float]
-    contrast: tuple[float, float]
-    grain: tuple[float, float]
-    snr: tuple[float, float]
-    bad: float
-
-    def easier(self) -> "Flavour":
-        """Return the flavour that training starts with: a quiet room and no bad modality."""
-        return replace(self, snr=(10.0, 28.0), bad=0.0)
+    radius: tuple[float, float]  # pixels
+    contrast: tuple[float, float]  # of the object against its surroundings, 1 is full
+    grain: tuple[float, float]  # of the sensor: standard deviation in grey levels
+    snr: tuple[float, float]  # of the event in the room's noise, decibels
+    bad: float  # share of samples in which one modality is absent or dubbed
 
 
 FLAVOURS = {
@@ -94,10 +77,12 @@ FLAVOURS = {
 
 
 def flavour_named(name: str) -> Flavour:
-    """Return a flavour by name: "balanced" or "sound", optionally with the suffix "_easy"."""
-    plain = name.removesuffix("_easy")
-    if plain not in FLAVOURS:
-        known = [known + end for known in FLAVOURS for end in ("", "_easy")]
+    """Return a flavour by name: "balanced" or "sound", optionally with the suffix "_easy".
+
+    Training starts with the easy ones: a quiet room and no bad modality.
+    """
+    easy = {f"{plain}_easy": replace(f, snr=(10.0, 28.0), bad=0.0) for plain, f in FLAVOURS.items()}
+    known = FLAVOURS | easy
+    if name not in known:
         raise OptionError(unknown_name("flavour", name, known))
-    flavour = FLAVOURS[plain]
-    return flavour if plain == name else flavour.easier()
+    return known[name]

@@ -4,15 +4,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from dasp.core.errors import OptionError
 from dasp.core.seeding import check_seed, numpy_generator
-from dasp.data.features import MEAN, STD, FbankOptions, log_mel
-from dasp.data.loading import MODALITIES, Damage, Sample
+from dasp.data.features import log_mel, normalised
+from dasp.data.loading import MODALITIES, Damage, Sample, damaged
 from dasp.data.shapes.classes import APPEARANCES, CLASSES, FORMS, VOICES, flavour_named
 from dasp.data.shapes.depth import DepthMap, depth_input, draw_depth
 from dasp.data.shapes.scene import Picture, draw_frame
@@ -21,8 +20,8 @@ from dasp.data.shapes.sounds import RATE, Wave, draw_wave
 VERSION = 2  # of the generator; part of the keys of results and of stored features
 SENSORS = (*MODALITIES, "depth")
 SPLITS = ("train", "validation", "test")
-FRAMES = 64  # of the log-mel picture: 1.28 s in hops of 20 ms
-FILTERBANK = FbankOptions(hop_ms=20.0)
+FRAMES = 64  # of the log-mel picture: 1.28 s
+HOP_MS = 20.0
 
 
 class Content(NamedTuple):
@@ -107,18 +106,14 @@ class SoundingShapes(Dataset[Sample]):
         seen = self.content(index).seen
         appearance = None if seen is None else APPEARANCES[seen]
         frame = draw_frame(self._generator(index, "frame"), appearance, self._ranges)
-        if self.damage is not None and self.damage.modality == "video":
-            return self.damage.frame(frame, self.sample_id(index))
-        return frame
+        return damaged(self.damage, "video", frame, self.sample_id(index))
 
     def wave(self, index: int) -> Wave:
         """Return the (20480,) float32 sound at 16 kHz, corrupted if this domain corrupts audio."""
         heard = self.content(index).heard
         voice = None if heard is None else VOICES[heard]
         wave = draw_wave(self._generator(index, "wave"), voice, self._ranges)
-        if self.damage is not None and self.damage.modality == "audio":
-            return self.damage.sound(wave, self.sample_id(index))
-        return wave
+        return damaged(self.damage, "audio", wave, self.sample_id(index))
 
     def ranged(self, index: int) -> int | None:
         """Return the class that the depth sensor measures, None for an empty scene."""
@@ -126,16 +121,15 @@ class SoundingShapes(Dataset[Sample]):
         return draw_ranged(draws, self.content(index), self._ranges.bad)
 
     def depth(self, index: int) -> DepthMap:
-        """Return the (32, 32) uint16 depth map in millimetres, 0 for pixels without return.
+        """Return the (32, 32) uint16 depth map in mm, corrupted if this domain corrupts depth.
 
-        It is corrupted if this domain corrupts depth.
+        Pixels without return are 0.
         """
         ranged = self.ranged(index)
-        form = None if ranged is None else FORMS[ranged]
-        depth = draw_depth(self._generator(index, "depth"), form)
-        if self.damage is not None and self.damage.modality == "depth":
-            return self.damage.depth(depth, self.sample_id(index))
-        return depth
+        depth = draw_depth(
+            self._generator(index, "depth"), None if ranged is None else FORMS[ranged]
+        )
+        return damaged(self.damage, "depth", depth, self.sample_id(index))
 
     def _generator(self, index: int, part: str) -> np.random.Generator:
         return numpy_generator(self.seed, self._purpose, str(index), part)
@@ -167,13 +161,12 @@ def draw_ranged(generator: np.random.Generator, content: Content, bad: float) ->
 
 def audio_input(waves: NDArray[np.float32] | Tensor) -> Tensor:
     """Return the log-mel input of a model: (..., 20480) → (..., 64, 128)."""
-    return log_mel(waves, RATE, FRAMES, FILTERBANK)
+    return log_mel(waves, RATE, FRAMES, HOP_MS)
 
 
 def video_input(frames: NDArray[np.uint8] | Tensor) -> Tensor:
     """Return the normalised frame input of a model: (..., H, W, 3) bytes → (..., 3, H, W)."""
-    pixels = torch.as_tensor(frames).float() / 255
-    return ((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).movedim(-1, -3).contiguous()
+    return normalised(frames).contiguous()
 
 
 @lru_cache(maxsize=4096)

@@ -3,8 +3,6 @@
 In float64 until the distances are rounded to millimetres, for the reason given in `scene`.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dasp.data.shapes.classes import OUTLINES, Form
-from dasp.data.shapes.scene import OUTLINE_FIELDS, RELIEF_FIELDS, Field
+from dasp.data.shapes.scene import OUTLINE_FIELDS, RELIEF_FIELDS, Field, turned
 
 SIDE = 32
 FARTHEST = 4000  # millimetres
@@ -25,68 +23,46 @@ _Y, _X = np.mgrid[:SIDE, :SIDE] - (SIDE - 1) / 2
 DepthMap = NDArray[np.uint16]  # (32, 32), millimetres
 
 
-@dataclass(frozen=True)
-class _Solid:
-    """One object in front of the wall; place and radius in pixels, the rest in millimetres."""
-
-    outline: str
-    relief: str
-    place: tuple[float, float]
-    radius: float
-    angle: float
-    distance: float
-    height: float  # of its relief
-    slope: tuple[float, float]  # per pixel, to the right and downwards
-
-
 def draw_depth(generator: np.random.Generator, form: Form | None) -> DepthMap:
     """Return (32, 32) distances in millimetres of a scene with `form`, or without for None."""
     across, down = generator.uniform(-10, 10, 2)
     scene = generator.uniform(1700, 2600) + across * _X + down * _Y
     edges = np.zeros(scene.shape, bool)
     for _ in range(generator.integers(2, 5)):
-        _place(scene, edges, _clutter(generator))
+        place = generator.uniform(-15, 15, 2)
+        clutter = Form(OUTLINES[generator.integers(len(OUTLINES))], "flat")
+        radius, angle = generator.uniform(2, 5), generator.uniform(0, 2 * np.pi)
+        distance, slope = generator.uniform(1200, 1700), generator.uniform(-8, 8, 2)
+        _place(scene, edges, clutter, place, radius, angle, distance, 0.0, slope)
     if form is not None:
-        _place(scene, edges, _object(generator, form))
+        place = generator.uniform(-2, 2, 2)
+        radius, angle = generator.uniform(6, 10), generator.uniform(-0.22, 0.22)
+        distance, height = generator.uniform(800, 1100), generator.uniform(40, 120)
+        slope = generator.uniform(-3, 3, 2)
+        _place(scene, edges, form, place, radius, angle, distance, height, slope)
     return _measure(scene, edges, generator)
 
 
-def _clutter(generator: np.random.Generator) -> _Solid:
-    across, down = generator.uniform(-15, 15, 2)
-    return _Solid(
-        outline=OUTLINES[generator.integers(len(OUTLINES))],
-        relief="flat",
-        place=(across, down),
-        radius=generator.uniform(2, 5),
-        angle=generator.uniform(0, 2 * np.pi),
-        distance=generator.uniform(1200, 1700),
-        height=0.0,
-        slope=tuple(generator.uniform(-8, 8, 2)),
-    )
+def _place(
+    scene: Field,
+    edges: NDArray[np.bool_],
+    form: Form,
+    place: Field,
+    radius: float,
+    angle: float,
+    distance: float,
+    height: float,
+    slope: Field,
+) -> None:
+    """Put one object into the (32, 32) scene; mark the pixels on its edge in `edges`.
 
-
-def _object(generator: np.random.Generator, form: Form) -> _Solid:
-    across, down = generator.uniform(-2, 2, 2)
-    return _Solid(
-        outline=form.outline,
-        relief=form.relief,
-        place=(across, down),
-        radius=generator.uniform(6, 10),
-        angle=generator.uniform(-0.22, 0.22),
-        distance=generator.uniform(800, 1100),
-        height=generator.uniform(40, 120),
-        slope=tuple(generator.uniform(-3, 3, 2)),
-    )
-
-
-def _place(scene: Field, edges: NDArray[np.bool_], solid: _Solid) -> None:
-    """Put one object into the (32, 32) scene; mark the pixels on its edge in `edges`."""
-    cos, sin = np.cos(solid.angle) / solid.radius, np.sin(solid.angle) / solid.radius
-    x, y = _X - solid.place[0], _Y - solid.place[1]
-    u, v = cos * x + sin * y, cos * y - sin * x
-    outside = OUTLINE_FIELDS[solid.outline](u, v) * solid.radius
-    tilted = solid.distance + solid.slope[0] * x + solid.slope[1] * y
-    surface = tilted - solid.height * RELIEF_FIELDS[solid.relief](u, v)
+    `place` and `radius` are in pixels, `distance` and the `height` of the relief in millimetres,
+    `slope` to the right and downwards in millimetres per pixel.
+    """
+    x, y = _X - place[0], _Y - place[1]
+    u, v = turned(x, y, radius, angle)
+    outside = OUTLINE_FIELDS[form.outline](u, v) * radius
+    surface = distance + slope[0] * x + slope[1] * y - height * RELIEF_FIELDS[form.relief](u, v)
     inside = outside < 0
     scene[inside] = surface[inside]
     edges |= np.abs(outside) < 0.5

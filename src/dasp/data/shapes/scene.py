@@ -10,7 +10,6 @@ or a power, which differs between processors, cannot change a byte.
 
 import colorsys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,83 +24,64 @@ Field = NDArray[np.float64]  # (H, W) or (3, H, W)
 Picture = NDArray[np.uint8]  # (64, 64, 3)
 
 
-@dataclass(frozen=True)
-class _Thing:
-    """One object in a scene; place and radius in pixels from the centre."""
-
-    outline: str
-    texture: str
-    hue: float
-    saturation: float
-    place: tuple[float, float]
-    radius: float
-    angle: float
-    contrast: float
-
-
 def draw_frame(
     generator: np.random.Generator, appearance: Appearance | None, flavour: Flavour
 ) -> Picture:
     """Return a (64, 64, 3) uint8 frame that shows `appearance`, or an empty scene for None."""
-    canvas = _background(generator)
-    for _ in range(generator.integers(2, 6)):
-        _paint(canvas, _clutter(generator))
+    hue, saturation, value = (generator.uniform(*ends) for ends in ((0, 1), (0, 0.35), (0.25, 0.7)))
+    colour = np.array(colorsys.hsv_to_rgb(hue, saturation, value))
+    canvas = np.repeat(colour, SIZE * SIZE).reshape(3, SIZE, SIZE)  # one pale colour
+    for _ in range(generator.integers(2, 6)):  # clutter
+        _paint(
+            canvas,
+            place=generator.uniform(-30, 30, 2),
+            outline=OUTLINES[generator.integers(len(OUTLINES))],
+            texture=TEXTURES[generator.integers(len(TEXTURES))],
+            hue=generator.random(),
+            saturation=generator.uniform(0.2, 0.9),
+            radius=generator.uniform(4, 10),
+            angle=generator.uniform(0, 2 * np.pi),
+            contrast=generator.uniform(0.3, 0.9),
+        )
     if appearance is not None:
-        _paint(canvas, _object(generator, appearance, flavour))
+        _paint(
+            canvas,
+            place=generator.uniform(-4, 4, 2),
+            outline=appearance.outline,
+            texture=appearance.texture,
+            hue=(appearance.hue + generator.uniform(-HUE_SPREAD, HUE_SPREAD)) % 1,
+            saturation=generator.uniform(0.55, 0.95),
+            radius=generator.uniform(*flavour.radius),
+            angle=generator.uniform(-0.22, 0.22),
+            contrast=generator.uniform(*flavour.contrast),
+        )
     return _photograph(canvas, generator, flavour)
 
 
-def _background(generator: np.random.Generator) -> Field:
-    """Return (3, 64, 64) of one pale colour, values roughly in [0, 1]."""
-    hue, saturation, value = (
-        generator.random(),
-        generator.uniform(0, 0.35),
-        generator.uniform(0.25, 0.7),
-    )
-    colour = np.array(colorsys.hsv_to_rgb(hue, saturation, value))
-    return np.repeat(colour, SIZE * SIZE).reshape(3, SIZE, SIZE)
-
-
-def _clutter(generator: np.random.Generator) -> _Thing:
-    across, down = generator.uniform(-30, 30, 2)
-    return _Thing(
-        outline=OUTLINES[generator.integers(len(OUTLINES))],
-        texture=TEXTURES[generator.integers(len(TEXTURES))],
-        hue=generator.random(),
-        saturation=generator.uniform(0.2, 0.9),
-        place=(across, down),
-        radius=generator.uniform(4, 10),
-        angle=generator.uniform(0, 2 * np.pi),
-        contrast=generator.uniform(0.3, 0.9),
-    )
-
-
-def _object(generator: np.random.Generator, appearance: Appearance, flavour: Flavour) -> _Thing:
-    across, down = generator.uniform(-4, 4, 2)
-    return _Thing(
-        outline=appearance.outline,
-        texture=appearance.texture,
-        hue=(appearance.hue + generator.uniform(-HUE_SPREAD, HUE_SPREAD)) % 1,
-        saturation=generator.uniform(0.55, 0.95),
-        place=(across, down),
-        radius=generator.uniform(*flavour.radius),
-        angle=generator.uniform(-0.22, 0.22),
-        contrast=generator.uniform(*flavour.contrast),
-    )
-
-
-def _paint(canvas: Field, thing: _Thing) -> None:
+def _paint(
+    canvas: Field,
+    place: Field,
+    outline: str,
+    texture: str,
+    hue: float,
+    saturation: float,
+    radius: float,
+    angle: float,
+    contrast: float,
+) -> None:
     """Paint one object onto the (3, 64, 64) canvas; low contrast makes it transparent."""
-    cos, sin = np.cos(thing.angle) / thing.radius, np.sin(thing.angle) / thing.radius
-    x, y = _X - thing.place[0], _Y - thing.place[1]
-    u, v = cos * x + sin * y, cos * y - sin * x
-    inside = np.clip(0.5 - OUTLINE_FIELDS[thing.outline](u, v) * thing.radius, 0, 1)
-    tone = TEXTURE_FIELDS[thing.texture](u, v)
-    bright, dark = (
-        np.array(colorsys.hsv_to_rgb(thing.hue, thing.saturation, value)) for value in (0.95, 0.3)
-    )
+    u, v = turned(_X - place[0], _Y - place[1], radius, angle)
+    inside = np.clip(0.5 - OUTLINE_FIELDS[outline](u, v) * radius, 0, 1)
+    tone = TEXTURE_FIELDS[texture](u, v)
+    bright, dark = (np.array(colorsys.hsv_to_rgb(hue, saturation, value)) for value in (0.95, 0.3))
     colour = dark[:, None, None] + (bright - dark)[:, None, None] * tone
-    canvas += thing.contrast * inside * (colour - canvas)
+    canvas += contrast * inside * (colour - canvas)
+
+
+def turned(x: Field, y: Field, radius: float, angle: float) -> tuple[Field, Field]:
+    """Return the coordinates (u, v) of pixels seen from an object, in units of its radius."""
+    cos, sin = np.cos(angle) / radius, np.sin(angle) / radius
+    return cos * x + sin * y, cos * y - sin * x
 
 
 def _photograph(canvas: Field, generator: np.random.Generator, flavour: Flavour) -> Picture:
