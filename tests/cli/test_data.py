@@ -8,7 +8,7 @@ from PIL import Image
 import dasp
 from dasp.cli import data as commands
 from dasp.core.errors import DataError, OptionError
-from dasp.data import ClipDataset, Loader, open_manifest, premade
+from dasp.data import ClipDataset, Loader, open_manifest
 from dasp.models import CavMae
 from dasp.streams import Domain, domain_dataset
 
@@ -40,7 +40,7 @@ def test_from_videos_to_batches_of_a_model(videos, tmp_path, capsys):
         live = list(Loader(domain_dataset(manifest, domain), 3))
         for workers in (1, 2):
             again = list(Loader(domain_dataset(manifest, domain), 3, workers))
-            made = list(Loader(ClipDataset(premade(manifest, modality, name, 3)), 3, workers))
+            made = list(Loader(ClipDataset(manifest.corrupted(modality, name, 3)), 3, workers))
             for ours, other, disk in zip(live, again, made, strict=True):
                 assert ours.ids == other.ids == disk.ids
                 for key, value in ours.inputs.items():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.core.errors import DataError, OptionError
-from dasp.data import SPECS, open_manifest, premade, read_folders
+from dasp.data import SPECS, open_manifest, read_folders
 from dasp.data.clips import inside, read_labels, write_labels
 
 
@@ -34,7 +34,8 @@ def test_a_list_of_read_is_understood(tmp_path):
     assert first.wav == root / "audio" / "a.wav"
     assert first.frames[5] == root / "video" / "frame_5" / "a.jpg"
     assert len(first.frames) == 10
-    assert first.frame_index(None) == 5
+    assert first.frame == first.frames[5]
+    assert first.frame_id == "a/frame_5"
     assert manifest.per_class() == {"cat": 1, "dog": 1}
 
 
@@ -163,9 +164,7 @@ def test_plain_folders(tmp_path, media):
     manifest = read_folders(media.write_folders(tmp_path / "pets"))
     assert [c.id for c in manifest.clips] == ["cat/cat0", "cat/cat1", "dog/dog0", "dog/dog1"]
     assert manifest.classes == ("cat", "dog")
-    assert [c.frame_index(None) for c in manifest.clips] == [0] * 4
-    with pytest.raises(OptionError, match="frames 0 to 0"):
-        manifest.clips[0].frame_index(5)
+    assert [c.frame_id for c in manifest.clips] == [f"{c.id}/frame_0" for c in manifest.clips]
 
 
 @pytest.mark.parametrize(("gone", "lacking"), [("cat0.wav", "sound"), ("cat0.png", "picture")])
@@ -178,8 +177,8 @@ def test_a_half_clip_in_a_folder_is_an_error(tmp_path, media, gone, lacking):
 
 def test_a_premade_tree_lies_where_read_puts_it(tmp_path):
     manifest = open_manifest(write_set(tmp_path / "set", [entry()]))
-    video = premade(manifest, "video", "fog", 3).clips[0]
-    audio = premade(manifest, "audio", "rain", 5, out=tmp_path / "out").clips[0]
+    video = manifest.corrupted("video", "fog", 3).clips[0]
+    audio = manifest.corrupted("audio", "rain", 5, tmp_path / "out").clips[0]
     base = tmp_path / "set"
     assert video.frames[5] == base / "video-C" / "fog" / "severity_3" / "frame_5" / "a.jpg"
     assert video.wav == manifest.clips[0].wav

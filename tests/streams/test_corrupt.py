@@ -11,7 +11,7 @@ from PIL import Image
 
 import dasp
 from dasp.core.errors import DataError
-from dasp.data import ClipDataset, open_manifest, premade
+from dasp.data import ClipDataset, open_manifest
 from dasp.streams import Domain, DomainDamage, all_domains, corrupt_tree
 
 
@@ -42,7 +42,7 @@ def test_the_tree_is_that_of_read_and_equals_corrupting_while_loading(pets):
         assert (picture.format, picture.size) == ("JPEG", (224, 224))
     for damage in damages(seed=2):
         domain, live = damage.domain, ClipDataset(manifest, damage=damage)
-        copies = premade(manifest, domain.modality, domain.corruption, domain.severity)
+        copies = manifest.corrupted(domain.modality, domain.corruption, domain.severity)
         made = ClipDataset(copies)
         for index in range(len(live)):
             assert np.array_equal(made.picture(index), live.picture(index))

@@ -114,7 +114,7 @@ def prepare(
     return _failures(report.failed)
 
 
-def data_check(data: Data, frames: tuple[int, ...] = (), workers: int | None = None) -> int:
+def data_check(data: Data, workers: int | None = None) -> int:
     """Check every file of a data set and report the problems.
 
     Prints clips per class, sample rates, frame sizes, and each missing or unreadable file;
@@ -123,10 +123,9 @@ def data_check(data: Data, frames: tuple[int, ...] = (), workers: int | None = N
 
     Args:
         data: The data set.
-        frames: Frames to check, for instance 5; by default all ten.
         workers: Worker processes; by default one per core, 0 for none.
     """
-    report = check_tree(data.manifest(), data.spec(), frames or None, workers, show=True)
+    report = check_tree(data.manifest(), data.spec(), workers, show=True)
     for line in report.lines():
         print(line)
     return 0 if report.ok else 1
@@ -185,7 +184,6 @@ def data_checksum(
 def preview(
     data: Data,
     clip: str | None = None,
-    frame: int | None = None,
     seed: int = 0,
     frost_dir: Path | None = None,
     noise_dir: Path | None = None,
@@ -196,7 +194,6 @@ def preview(
     Args:
         data: The data set.
         clip: Id of the clip; by default the first of the list.
-        frame: The frame; by default the middle one.
         seed: Seed of the corruptions.
         frost_dir: Directory of frost pictures; by default textures are generated.
         noise_dir: Directory of recordings; by default the sounds are synthesised.
@@ -204,7 +201,7 @@ def preview(
     """
     chosen = data.manifest().find(clip)
     check_writable(out)
-    drawn = sheets.preview_clip(chosen, frame, seed, frost_dir, noise_dir)
+    drawn = sheets.preview_clip(chosen, seed, frost_dir, noise_dir)
     for path in sheets.save_sheets(drawn, out):
         print(path)
     return 0

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from dasp.core.errors import DataError, failure_lines
@@ -47,11 +46,10 @@ class CheckReport:
 def check_tree(
     manifest: Manifest,
     spec: Spec | None = None,
-    frames: Sequence[int] | None = None,
     workers: int | None = None,
     show: bool = False,
 ) -> CheckReport:
-    """Read every sound and frame (or only the given `frames`) and report the problems.
+    """Read every sound and frame and report the problems.
 
     With a `spec`, the numbers of clips and classes are compared with the published ones.
     """
@@ -63,7 +61,7 @@ def check_tree(
         report.problems.append((str(manifest.root), f"{found}, but {expected} are published"))
     empty = [name for name, count in report.per_class.items() if count == 0]
     report.problems += [(name, "this class has no clips") for name in empty]
-    results = run_jobs(partial(_look, frames), manifest.clips, workers)
+    results = run_jobs(_look, manifest.clips, workers)
     for facts in with_bar(results, len(manifest.clips), "check", show):
         report.problems += facts.problems
         report.sample_rates.update(facts.rates)
@@ -81,7 +79,7 @@ class _Facts(NamedTuple):
     sizes: list[str]
 
 
-def _look(frames: Sequence[int] | None, clip: Clip) -> _Facts:
+def _look(clip: Clip) -> _Facts:
     facts = _Facts([], [], [], [])
     soundfile = extra("soundfile")
     try:
@@ -94,8 +92,7 @@ def _look(frames: Sequence[int] | None, clip: Clip) -> _Facts:
         read_wave(clip.wav)
     except DataError as error:
         facts.problems.append((str(clip.wav), str(error)))
-    for index in range(len(clip.frames)) if frames is None else frames:
-        path = clip.frames[clip.frame_index(index)]
+    for path in clip.frames:
         try:
             facts.sizes.append("{}x{}".format(*read_frame(path).size))
         except DataError as error:

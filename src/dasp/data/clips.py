@@ -38,33 +38,28 @@ class Clip:
     audio_dir: Path
     video_dir: Path
 
-    def frame_index(self, frame: int | None) -> int:
-        """Return the index of the frame to use: `frame`, or the middle one (5 of READ's ten)."""
-        if frame is None:
-            return len(self.frames) // 2
-        if not 0 <= frame < len(self.frames):
-            raise OptionError(
-                f"clip '{self.id}' has frames 0 to {len(self.frames) - 1}, not {frame}: "
-                "choose one of those, or none for the middle one."
-            )
-        return frame
+    @property
+    def frame(self) -> Path:
+        """Return the frame used for evaluation: the middle one (5 of READ's ten)."""
+        return self.frames[len(self.frames) // 2]
 
-    def frame_id(self, index: int) -> str:
-        """Return the name that seeds the corruption of one frame: each has its own noise."""
-        return f"{self.id}/frame_{index}"
+    @property
+    def frame_id(self) -> str:
+        """Return the name that seeds the corruption of this frame; each frame has its own."""
+        return f"{self.id}/frame_{len(self.frames) // 2}"
 
     def corrupted(
         self, modality: str, corruption: str, severity: int, out: Path | None = None
     ) -> "Clip":
-        """Return the clip with the paths of the corrupted copies of one modality.
+        """Return the clip with the paths of the corrupted copies of its sound or frames.
 
         They lie in `out`, or beside the originals. Copies of frames are always JPEG files.
         """
+        source = self.audio_dir if modality == "audio" else self.video_dir
+        folder = corrupted_dir(source, corruption, severity, out)
         if modality == "audio":
-            folder = corrupted_dir(self.audio_dir, corruption, severity, out)
-            return replace(self, wav=folder / self.wav.relative_to(self.audio_dir))
-        folder = corrupted_dir(self.video_dir, corruption, severity, out)
-        copies = (folder / frame.relative_to(self.video_dir) for frame in self.frames)
+            return replace(self, wav=folder / self.wav.relative_to(source))
+        copies = (folder / frame.relative_to(source) for frame in self.frames)
         return replace(self, frames=tuple(copy.with_suffix(".jpg") for copy in copies))
 
 
@@ -111,6 +106,13 @@ class Manifest:
     def first(self, count: int) -> "Manifest":
         """Return the manifest of the first `count` clips."""
         return replace(self, clips=self.clips[:count])
+
+    def corrupted(
+        self, modality: str, corruption: str, severity: int, out: Path | None = None
+    ) -> "Manifest":
+        """Return the manifest of the copies made by `dasp corrupt` or READ's scripts."""
+        copies = (clip.corrupted(modality, corruption, severity, out) for clip in self.clips)
+        return replace(self, clips=tuple(copies))
 
 
 @dataclass(frozen=True)
@@ -232,8 +234,8 @@ def read_list(
     path: str | Path,
     labels: str | Path,
     root: str | Path | None = None,
-    audio_dir: str | Path | None = None,
-    video_dir: str | Path | None = None,
+    audio_dir: str | None = None,
+    video_dir: str | None = None,
     name: str = "",
 ) -> Manifest:
     """Read a list `{"data": [{"video_id", "wav", "video_path", "labels"}]}`.
@@ -246,19 +248,17 @@ def read_list(
     classes = read_labels(labels)
     clips = []
     for number, entry in enumerate(read_entries(path)):
-        name_, label = entry["video_id"], entry["labels"]
-        where = f"{path}, entry {number} ('{name_}')"
+        clip_id, label = entry["video_id"], entry["labels"]
+        where = f"{path}, entry {number} ('{clip_id}')"
         if label not in classes:
             raise DataError(f"{where}: {unknown_name('label', label, classes)[:300]}")
-        wav = entry["wav"] if audio_dir is None else Path(audio_dir, f"{name_}.wav")
-        folder = entry["video_path"] if video_dir is None else video_dir
-        clips.append(listed_clip(base, name_, classes.index(label), wav, folder, where))
+        wav = entry["wav"] if audio_dir is None else f"{audio_dir}/{clip_id}.wav"
+        folder = video_dir or entry["video_path"]
+        clips.append(listed_clip(base, clip_id, classes.index(label), wav, folder, where))
     return Manifest(name or Path(path).stem, base, tuple(clips), classes)
 
 
-def listed_clip(
-    root: Path, clip_id: str, label: int, wav: str | Path, folder: str | Path, where: str
-) -> Clip:
+def listed_clip(root: Path, clip_id: str, label: int, wav: str, folder: str, where: str) -> Clip:
     """Return a clip in READ's layout; `where` tells which entry names a file outside the root."""
     sound, video_dir = inside(wav, root, where), inside(folder, root, where)
     frames = (inside(f"frame_{i}/{clip_id}.jpg", video_dir, where) for i in range(FRAMES))
@@ -279,7 +279,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
             f"{path} is not a label file: its columns must be 'index,mid[,display_name]' "
             f"with integers under index ({error!r})."
         ) from error
-    names = tuple(by_index[index] for index in sorted(by_index))
+    names = tuple(name for _, name in sorted(by_index.items()))
     if not rows or sorted(by_index) != list(range(len(rows))) or len(set(names)) != len(rows):
         raise DataError(f"{path}: indices must be 0, 1, 2, … and names unique, each once.")
     return names
@@ -295,12 +295,11 @@ def read_entries(path: str | Path) -> list[dict[str, str]]:
     if not isinstance(entries, list):
         raise DataError(f'{path} is not a list of clips: it must be {{"data": [...]}}.')
     for number, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in KEYS):
+        strings = isinstance(entry, dict) and all(isinstance(entry.get(k), str) for k in KEYS)
+        if not strings or not entry["video_id"]:
             raise DataError(
                 f"{path}, entry {number}: needs the strings {', '.join(KEYS)}; it is {entry!r}."
             )
-        if not entry["video_id"]:
-            raise DataError(f"{path}, entry {number}: video_id is empty.")
     return entries
 
 
@@ -325,24 +324,6 @@ def corrupted_dir(folder: Path, corruption: str, severity: int, out: Path | None
     'data/audio-C/rain/severity_3'
     """
     return (out or folder.parent) / f"{folder.name}-C" / corruption / f"severity_{severity}"
-
-
-def premade(
-    manifest: Manifest,
-    modality: str,
-    corruption: str,
-    severity: int,
-    out: str | Path | None = None,
-) -> Manifest:
-    """Return the manifest with the files of one modality replaced by their corrupted copies.
-
-    `out` is the directory that holds the `-C` directories if it is not beside the clean ones.
-    """
-    if modality not in ("audio", "video"):
-        raise OptionError(f"modality must be 'audio' or 'video', not '{modality}'.")
-    place = Path(out) if out is not None else None
-    moved = (clip.corrupted(modality, corruption, severity, place) for clip in manifest.clips)
-    return replace(manifest, clips=tuple(moved))
 
 
 def inside(path: str | Path, root: Path, what: str) -> Path:

@@ -67,15 +67,13 @@ class Sample(NamedTuple):
 class ClipDataset(Dataset[Sample]):
     """The clips of a manifest in order: audio (1024, 128) log-mel, video (3, 224, 224) frame.
 
-    `frame` chooses the frame (by default the middle one); `damage` corrupts while loading;
-    `modalities` selects what is read. For corrupted files made in advance, pass
-    `premade(manifest, ...)`. A file that cannot be used raises a DataError.
+    `damage` corrupts while loading; `modalities` selects what is read. For corrupted files made in
+    advance, pass `manifest.corrupted(...)`. A file that cannot be used raises a DataError.
     """
 
     def __init__(
         self,
         manifest: Manifest,
-        frame: int | None = None,
         damage: Damage | None = None,
         modalities: tuple[str, ...] = MODALITIES,
     ) -> None:
@@ -83,9 +81,7 @@ class ClipDataset(Dataset[Sample]):
             raise OptionError(f"modalities must be some of {MODALITIES}, not {modalities!r}.")
         if damage is not None and damage.modality not in MODALITIES:
             raise OptionError(f"clips have no {damage.modality} to corrupt: use {MODALITIES}.")
-        manifest.clips[0].frame_index(frame)
-        self.manifest, self.frame, self.damage = manifest, frame, damage
-        self.modalities = modalities
+        self.manifest, self.damage, self.modalities = manifest, damage, modalities
 
     def __len__(self) -> int:
         return len(self.manifest.clips)
@@ -105,13 +101,12 @@ class ClipDataset(Dataset[Sample]):
         return damaged(self.damage, "audio", read_wave(clip.wav), clip.id)
 
     def picture(self, index: int) -> "Pillow.Image":
-        """Return the chosen frame of a clip, corrupted if this domain corrupts video."""
+        """Return the middle frame of a clip, corrupted if this domain corrupts video."""
         clip = self.manifest.clips[index]
-        number = clip.frame_index(self.frame)
-        picture = read_frame(clip.frames[number])
+        picture = read_frame(clip.frame)
         if self.damage is None or self.damage.modality != "video":
             return picture
-        return Pillow.fromarray(self.damage(corruption_image(picture), clip.frame_id(number)))
+        return Pillow.fromarray(self.damage(corruption_image(picture), clip.frame_id))
 
 
 class Skipped(NamedTuple):

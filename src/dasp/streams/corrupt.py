@@ -59,17 +59,16 @@ def _write_copy(
 ) -> CorruptReport:
     """Write the file of the `number`-th pair of domain and clip."""
     damage, clip = damages[number // len(clips)], clips[number % len(clips)]
-    domain, index = damage.domain, clip.frame_index(None)
+    domain = damage.domain
     copy = clip.corrupted(domain.modality, domain.corruption, domain.severity, out)
-    target = copy.frames[index] if damage.modality == "video" else copy.wav
+    target = copy.frame if damage.modality == "video" else copy.wav
     if target.exists():
         return CorruptReport(kept=1)
     try:
         if damage.modality == "video":
-            image = corruption_image(read_frame(clip.frames[index]))
-            content = jpeg(damage.unsaved(image, clip.frame_id(index)))
+            image = damage.unsaved(corruption_image(read_frame(clip.frame)), clip.frame_id)
             with atomic_path(target) as part:
-                part.write_bytes(content)
+                part.write_bytes(jpeg(image))
         else:
             write_wave(target, pcm16(damage.unsaved(read_wave(clip.wav), clip.id)))
     except (DataError, InputError) as error:

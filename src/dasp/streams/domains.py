@@ -107,13 +107,9 @@ class DomainDamage:
         return hashlib.sha256(stored.tobytes()).hexdigest()[:16]
 
 
-def domain_dataset(
-    manifest: Manifest, domain: Domain | None, seed: int = 0, frame: int | None = None
-) -> ClipDataset:
+def domain_dataset(manifest: Manifest, domain: Domain | None, seed: int = 0) -> ClipDataset:
     """Return the clips of a domain (None: clean), corrupted while loading.
 
-    For a tree written by `dasp corrupt` or READ's scripts, give `dasp.data.premade(…)` to a
-    `dasp.data.ClipDataset`; for your own textures or recordings, a `DomainDamage` with them.
+    For your own textures or recordings, give a `DomainDamage` to a `dasp.data.ClipDataset`.
     """
-    damage = None if domain is None else DomainDamage(domain, seed)
-    return ClipDataset(manifest, frame, damage)
+    return ClipDataset(manifest, None if domain is None else DomainDamage(domain, seed))

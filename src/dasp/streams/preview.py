@@ -29,16 +29,14 @@ NOTHING = (200, 200, 200)  # pixels without return
 
 
 def preview_clip(
-    clip: Clip, frame: int | None, seed: int, frost_dir: Path | None, noise_dir: Path | None
+    clip: Clip, seed: int, frost_dir: Path | None, noise_dir: Path | None
 ) -> list[Image.Image]:
-    """Return the sheets of one frame and of the sound of a clip."""
-    index = clip.frame_index(frame)
-    image, wave = corruption_image(read_frame(clip.frames[index])), read_wave(clip.wav)
+    """Return the sheets of the middle frame and of the sound of a clip."""
+    image, wave = corruption_image(read_frame(clip.frame)), read_wave(clip.wav)
     damage = partial(DomainDamage, seed=seed, frost_dir=frost_dir, noise_dir=noise_dir)
-    titles = f"{clip.id}, frame {index}, seed {seed}", f"{clip.id}, log-mel, seed {seed}"
     return [
-        _sheet("video", image, clip.frame_id(index), damage, titles[0]),
-        _sheet("audio", wave, clip.id, damage, titles[1]),
+        _sheet("video", image, clip.frame_id, damage, f"{clip.frame_id}, seed {seed}"),
+        _sheet("audio", wave, clip.id, damage, f"{clip.id}, log-mel, seed {seed}"),
     ]
 
 

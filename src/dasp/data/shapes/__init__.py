@@ -5,17 +5,8 @@ optional third sensor measures its form. `docs/sounding_shapes.md` describes its
 that was chosen.
 """
 
-from dasp.data.shapes.classes import CLASSES, FLAVOURS, NAMES
-from dasp.data.shapes.dataset import (
-    FRAMES,
-    SENSORS,
-    SPLITS,
-    VERSION,
-    Content,
-    SoundingShapes,
-    audio_input,
-    video_input,
-)
+from dasp.data.shapes.classes import CLASSES, FLAVOURS, NAMES, SENSORS, SPLITS
+from dasp.data.shapes.dataset import FRAMES, VERSION, SoundingShapes, audio_input, video_input
 from dasp.data.shapes.depth import depth_input
 
 __all__ = [
@@ -26,7 +17,6 @@ __all__ = [
     "SENSORS",
     "SPLITS",
     "VERSION",
-    "Content",
     "SoundingShapes",
     "audio_input",
     "depth_input",

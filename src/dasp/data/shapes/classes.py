@@ -1,6 +1,8 @@
-"""The 36 classes: appearance, sound and form of each, and the difficulty of each flavour."""
+"""The 36 classes, and the difficulty of each flavour of the set."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 from dasp.core.errors import OptionError, unknown_name
@@ -12,51 +14,38 @@ PATTERNS = ("steady", "pluck", "pulses", "rise", "fall", "trill")
 RELIEFS = ("flat", "dome", "bowl", "ridge", "wedge")
 
 CLASSES = 36
+SENSORS = ("audio", "video", "depth")
+SPLITS = ("train", "validation", "test")
 # Pairs that are not classes, as the texture is hard to see inside the outline.
 _LEFT_OUT = {("ring", "rings"), ("ring", "dots"), ("crescent", "rings"), ("hourglass", "dots")}
 
 
-class Appearance(NamedTuple):
-    """What is seen of a class; the `hue` (0–1) is shared by all classes with this outline."""
+class Kind(NamedTuple):
+    """What is seen (outline, texture, hue), measured (outline, relief) and heard of a class."""
 
     outline: str
     texture: str
     hue: float
-
-
-class Voice(NamedTuple):
-    """What is heard of a class."""
-
+    relief: str
     timbre: str
     pattern: str
 
 
-class Form(NamedTuple):
-    """What a depth sensor measures of a class."""
+def _kinds() -> Iterator[Kind]:
+    looks = [look for look in product(OUTLINES, TEXTURES) if look not in _LEFT_OUT]
+    events = list(product(TIMBRES, PATTERNS))
+    for number, (outline, texture) in enumerate(looks):
+        place = OUTLINES.index(outline)
+        # The hue depends on the outline, so that only the fine texture separates similar classes.
+        hue = place * 3 % 8 / 8
+        # Each outline pairs reliefs and textures differently: no relief implies a texture.
+        relief = RELIEFS[(place + TEXTURES.index(texture)) % len(RELIEFS)]
+        # A stride coprime to the number of classes spreads each timbre over all outlines.
+        yield Kind(outline, texture, hue, relief, *events[number * 11 % CLASSES])
 
-    outline: str
-    relief: str
 
-
-# The hue depends on the outline, so that only the fine texture separates similar classes.
-APPEARANCES = tuple(
-    Appearance(outline, texture, place * 3 % 8 / 8)
-    for place, outline in enumerate(OUTLINES)
-    for texture in TEXTURES
-    if (outline, texture) not in _LEFT_OUT
-)
-# A stride coprime to the number of classes spreads each timbre over all outlines.
-_EVENTS = [Voice(timbre, pattern) for timbre in TIMBRES for pattern in PATTERNS]
-VOICES = tuple(_EVENTS[i * 11 % CLASSES] for i in range(CLASSES))
-# Each outline pairs reliefs and textures differently, so that no relief implies a texture.
-FORMS = tuple(
-    Form(outline, RELIEFS[(OUTLINES.index(outline) + TEXTURES.index(texture)) % len(RELIEFS)])
-    for outline, texture, _ in APPEARANCES
-)
-NAMES = tuple(
-    f"{look.texture} {look.outline}, {voice.timbre} {voice.pattern}"
-    for look, voice in zip(APPEARANCES, VOICES, strict=True)
-)
+KINDS = tuple(_kinds())
+NAMES = tuple(f"{kind.texture} {kind.outline}, {kind.timbre} {kind.pattern}" for kind in KINDS)
 
 
 @dataclass(frozen=True)

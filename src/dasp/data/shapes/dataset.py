@@ -12,14 +12,12 @@ from dasp.core.errors import OptionError
 from dasp.core.seeding import check_seed, numpy_generator
 from dasp.data.features import log_mel, normalised
 from dasp.data.loading import MODALITIES, Damage, Sample, damaged
-from dasp.data.shapes.classes import APPEARANCES, CLASSES, FORMS, VOICES, flavour_named
+from dasp.data.shapes.classes import CLASSES, KINDS, SENSORS, SPLITS, Kind, flavour_named
 from dasp.data.shapes.depth import DepthMap, depth_input, draw_depth
 from dasp.data.shapes.scene import Picture, draw_frame
 from dasp.data.shapes.sounds import RATE, Wave, draw_wave
 
 VERSION = 2  # of the generator; part of the keys of results and of stored features
-SENSORS = (*MODALITIES, "depth")
-SPLITS = ("train", "validation", "test")
 FRAMES = 64  # of the log-mel picture: 1.28 s
 HOP_MS = 20.0
 
@@ -44,10 +42,7 @@ class SoundingShapes(Dataset[Sample]):
     corrupts one modality, see `dasp.streams`; `modalities` selects the sensors, of which "depth"
     is off by default.
 
-    >>> shapes = SoundingShapes("test", 72)
-    >>> shapes.frame(0).shape, shapes.wave(0).shape, shapes.sample_id(0)
-    ((64, 64, 3), (20480,), 'balanced/test/0/000000')
-    >>> {name: tuple(value.shape) for name, value in shapes[0].inputs.items()}
+    >>> {name: tuple(value.shape) for name, value in SoundingShapes("test", 72)[0].inputs.items()}
     {'audio': (64, 128), 'video': (3, 64, 64)}
     """
 
@@ -103,36 +98,32 @@ class SoundingShapes(Dataset[Sample]):
 
     def frame(self, index: int) -> Picture:
         """Return the (64, 64, 3) uint8 frame, corrupted if this domain corrupts video."""
-        seen = self.content(index).seen
-        appearance = None if seen is None else APPEARANCES[seen]
-        frame = draw_frame(self._generator(index, "frame"), appearance, self._ranges)
+        kind = _kind(self.content(index).seen)
+        frame = draw_frame(self._generator(index, "frame"), kind, self._ranges)
         return damaged(self.damage, "video", frame, self.sample_id(index))
 
     def wave(self, index: int) -> Wave:
         """Return the (20480,) float32 sound at 16 kHz, corrupted if this domain corrupts audio."""
-        heard = self.content(index).heard
-        voice = None if heard is None else VOICES[heard]
-        wave = draw_wave(self._generator(index, "wave"), voice, self._ranges)
+        kind = _kind(self.content(index).heard)
+        wave = draw_wave(self._generator(index, "wave"), kind, self._ranges)
         return damaged(self.damage, "audio", wave, self.sample_id(index))
+
+    def depth(self, index: int) -> DepthMap:
+        """Return the (32, 32) uint16 millimetres, 0 without return, corrupted if depth is."""
+        depth = draw_depth(self._generator(index, "depth"), _kind(self.ranged(index)))
+        return damaged(self.damage, "depth", depth, self.sample_id(index))
 
     def ranged(self, index: int) -> int | None:
         """Return the class that the depth sensor measures, None for an empty scene."""
         draws = self._generator(index, "ranged")
         return draw_ranged(draws, self.content(index), self._ranges.bad)
 
-    def depth(self, index: int) -> DepthMap:
-        """Return the (32, 32) uint16 depth map in mm, corrupted if this domain corrupts depth.
-
-        Pixels without return are 0.
-        """
-        ranged = self.ranged(index)
-        depth = draw_depth(
-            self._generator(index, "depth"), None if ranged is None else FORMS[ranged]
-        )
-        return damaged(self.damage, "depth", depth, self.sample_id(index))
-
     def _generator(self, index: int, part: str) -> np.random.Generator:
         return numpy_generator(self.seed, self._purpose, str(index), part)
+
+
+def _kind(number: int | None) -> Kind | None:
+    return None if number is None else KINDS[number]
 
 
 def draw_content(generator: np.random.Generator, label: int, bad: float) -> Content:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from dasp.data.shapes.classes import OUTLINES, Form
+from dasp.data.shapes.classes import OUTLINES, Kind
 from dasp.data.shapes.scene import OUTLINE_FIELDS, RELIEF_FIELDS, Field, turned
 
 SIDE = 32
@@ -23,30 +23,32 @@ _Y, _X = np.mgrid[:SIDE, :SIDE] - (SIDE - 1) / 2
 DepthMap = NDArray[np.uint16]  # (32, 32), millimetres
 
 
-def draw_depth(generator: np.random.Generator, form: Form | None) -> DepthMap:
-    """Return (32, 32) distances in millimetres of a scene with `form`, or without for None."""
+def draw_depth(generator: np.random.Generator, kind: Kind | None) -> DepthMap:
+    """Return (32, 32) distances in millimetres of a scene with a class, or without for None."""
     across, down = generator.uniform(-10, 10, 2)
     scene = generator.uniform(1700, 2600) + across * _X + down * _Y
     edges = np.zeros(scene.shape, bool)
     for _ in range(generator.integers(2, 5)):
         place = generator.uniform(-15, 15, 2)
-        clutter = Form(OUTLINES[generator.integers(len(OUTLINES))], "flat")
+        outline = OUTLINES[generator.integers(len(OUTLINES))]
         radius, angle = generator.uniform(2, 5), generator.uniform(0, 2 * np.pi)
         distance, slope = generator.uniform(1200, 1700), generator.uniform(-8, 8, 2)
-        _place(scene, edges, clutter, place, radius, angle, distance, 0.0, slope)
-    if form is not None:
+        _place(scene, edges, outline, "flat", place, radius, angle, distance, 0.0, slope)
+    if kind is not None:
         place = generator.uniform(-2, 2, 2)
         radius, angle = generator.uniform(6, 10), generator.uniform(-0.22, 0.22)
         distance, height = generator.uniform(800, 1100), generator.uniform(40, 120)
         slope = generator.uniform(-3, 3, 2)
-        _place(scene, edges, form, place, radius, angle, distance, height, slope)
+        look = (kind.outline, kind.relief)
+        _place(scene, edges, *look, place, radius, angle, distance, height, slope)
     return _measure(scene, edges, generator)
 
 
 def _place(
     scene: Field,
     edges: NDArray[np.bool_],
-    form: Form,
+    outline: str,
+    relief: str,
     place: Field,
     radius: float,
     angle: float,
@@ -61,8 +63,8 @@ def _place(
     """
     x, y = _X - place[0], _Y - place[1]
     u, v = turned(x, y, radius, angle)
-    outside = OUTLINE_FIELDS[form.outline](u, v) * radius
-    surface = distance + slope[0] * x + slope[1] * y - height * RELIEF_FIELDS[form.relief](u, v)
+    outside = OUTLINE_FIELDS[outline](u, v) * radius
+    surface = distance + slope[0] * x + slope[1] * y - height * RELIEF_FIELDS[relief](u, v)
     inside = outside < 0
     scene[inside] = surface[inside]
     edges |= np.abs(outside) < 0.5

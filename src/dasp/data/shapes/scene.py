@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dasp.data.shapes.classes import OUTLINES, TEXTURES, Appearance, Flavour
+from dasp.data.shapes.classes import OUTLINES, TEXTURES, Flavour, Kind
 
 SIZE = 64
 HUE_SPREAD = 0.05
@@ -24,58 +24,49 @@ Field = NDArray[np.float64]  # (H, W) or (3, H, W)
 Picture = NDArray[np.uint8]  # (64, 64, 3)
 
 
-def draw_frame(
-    generator: np.random.Generator, appearance: Appearance | None, flavour: Flavour
-) -> Picture:
-    """Return a (64, 64, 3) uint8 frame that shows `appearance`, or an empty scene for None."""
+def draw_frame(generator: np.random.Generator, kind: Kind | None, flavour: Flavour) -> Picture:
+    """Return a (64, 64, 3) uint8 frame that shows a class, or an empty scene for None."""
     hue, saturation, value = (generator.uniform(*ends) for ends in ((0, 1), (0, 0.35), (0.25, 0.7)))
-    colour = np.array(colorsys.hsv_to_rgb(hue, saturation, value))
-    canvas = np.repeat(colour, SIZE * SIZE).reshape(3, SIZE, SIZE)  # one pale colour
+    pale = np.array(colorsys.hsv_to_rgb(hue, saturation, value))
+    canvas = np.repeat(pale, SIZE * SIZE).reshape(3, SIZE, SIZE)
     for _ in range(generator.integers(2, 6)):  # clutter
-        _paint(
-            canvas,
-            place=generator.uniform(-30, 30, 2),
-            outline=OUTLINES[generator.integers(len(OUTLINES))],
-            texture=TEXTURES[generator.integers(len(TEXTURES))],
-            hue=generator.random(),
-            saturation=generator.uniform(0.2, 0.9),
-            radius=generator.uniform(4, 10),
-            angle=generator.uniform(0, 2 * np.pi),
-            contrast=generator.uniform(0.3, 0.9),
-        )
-    if appearance is not None:
-        _paint(
-            canvas,
-            place=generator.uniform(-4, 4, 2),
-            outline=appearance.outline,
-            texture=appearance.texture,
-            hue=(appearance.hue + generator.uniform(-HUE_SPREAD, HUE_SPREAD)) % 1,
-            saturation=generator.uniform(0.55, 0.95),
-            radius=generator.uniform(*flavour.radius),
-            angle=generator.uniform(-0.22, 0.22),
-            contrast=generator.uniform(*flavour.contrast),
-        )
+        place = generator.uniform(-30, 30, 2)
+        outline = OUTLINES[generator.integers(len(OUTLINES))]
+        texture = TEXTURES[generator.integers(len(TEXTURES))]
+        colour = (generator.random(), generator.uniform(0.2, 0.9))
+        radius, angle = generator.uniform(4, 10), generator.uniform(0, 2 * np.pi)
+        contrast = generator.uniform(0.3, 0.9)
+        _paint(canvas, outline, texture, colour, place, radius, angle, contrast)
+    if kind is not None:
+        place = generator.uniform(-4, 4, 2)
+        hue = (kind.hue + generator.uniform(-HUE_SPREAD, HUE_SPREAD)) % 1
+        colour = (hue, generator.uniform(0.55, 0.95))
+        radius, angle = generator.uniform(*flavour.radius), generator.uniform(-0.22, 0.22)
+        contrast = generator.uniform(*flavour.contrast)
+        _paint(canvas, kind.outline, kind.texture, colour, place, radius, angle, contrast)
     return _photograph(canvas, generator, flavour)
 
 
 def _paint(
     canvas: Field,
-    place: Field,
     outline: str,
     texture: str,
-    hue: float,
-    saturation: float,
+    colour: tuple[float, float],
+    place: Field,
     radius: float,
     angle: float,
     contrast: float,
 ) -> None:
-    """Paint one object onto the (3, 64, 64) canvas; low contrast makes it transparent."""
+    """Paint one object onto the (3, 64, 64) canvas; low contrast makes it transparent.
+
+    `colour` is hue and saturation; `place` (from the centre) and `radius` are in pixels.
+    """
     u, v = turned(_X - place[0], _Y - place[1], radius, angle)
     inside = np.clip(0.5 - OUTLINE_FIELDS[outline](u, v) * radius, 0, 1)
     tone = TEXTURE_FIELDS[texture](u, v)
-    bright, dark = (np.array(colorsys.hsv_to_rgb(hue, saturation, value)) for value in (0.95, 0.3))
-    colour = dark[:, None, None] + (bright - dark)[:, None, None] * tone
-    canvas += contrast * inside * (colour - canvas)
+    bright, dark = (np.array(colorsys.hsv_to_rgb(*colour, value)) for value in (0.95, 0.3))
+    painted = dark[:, None, None] + (bright - dark)[:, None, None] * tone
+    canvas += contrast * inside * (painted - canvas)
 
 
 def turned(x: Field, y: Field, radius: float, angle: float) -> tuple[Field, Field]:
