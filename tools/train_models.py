@@ -39,8 +39,7 @@ from dasp.data import shapes
 from dasp.data.shapes import CLASSES, SENSORS, SoundingShapes
 from dasp.data.shapes.classes import KINDS, flavour_named
 from dasp.data.shapes.dataset import draw_content, draw_ranged
-from dasp.data.shapes.depth import draw_depth
-from dasp.data.shapes.scene import draw_frame
+from dasp.data.shapes.scene import draw_depth, draw_frame
 from dasp.data.shapes.sounds import draw_wave
 from dasp.models import CavMae, CavMaeDepth, save_weights
 

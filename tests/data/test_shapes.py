@@ -16,7 +16,7 @@ from dasp.data.shapes import (
     video_input,
 )
 from dasp.data.shapes.classes import FLAVOURS, KINDS, Flavour, flavour_named
-from dasp.data.shapes.depth import FARTHEST
+from dasp.data.shapes.scene import FARTHEST
 from dasp.data.shapes.sounds import EVENT_RMS, GAIN, RATE, draw_wave, play
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from dasp.core.errors import DataError, failure_lines
 from dasp.core.extras import extra
@@ -56,48 +55,40 @@ def check_tree(
     extra("soundfile")
     report = CheckReport(manifest.name, manifest.digest, len(manifest.clips), manifest.per_class())
     if spec is not None and (report.clips, len(manifest.classes)) != (spec.clips, spec.classes):
-        found = f"{report.clips} clips of {len(manifest.classes)} classes"
+        counts = f"{report.clips} clips of {len(manifest.classes)} classes"
         expected = f"{spec.clips} clips of {spec.classes} classes"
-        report.problems.append((str(manifest.root), f"{found}, but {expected} are published"))
+        report.problems.append((str(manifest.root), f"{counts}, but {expected} are published"))
     empty = [name for name, count in report.per_class.items() if count == 0]
     report.problems += [(name, "this class has no clips") for name in empty]
     results = run_jobs(_look, manifest.clips, workers)
-    for facts in with_bar(results, len(manifest.clips), "check", show):
-        report.problems += facts.problems
-        report.sample_rates.update(facts.rates)
-        report.seconds += facts.seconds
-        report.frame_sizes.update(facts.sizes)
+    for found in with_bar(results, len(manifest.clips), "check", show):
+        report.problems += found.problems
+        report.sample_rates += found.sample_rates
+        report.frame_sizes += found.frame_sizes
+        report.seconds += found.seconds
     return report
 
 
-class _Facts(NamedTuple):
-    """The findings on one clip; `rates` and `seconds` are empty if its sound has no header."""
-
-    problems: list[tuple[str, str]]
-    rates: list[str]
-    seconds: list[float]
-    sizes: list[str]
-
-
-def _look(clip: Clip) -> _Facts:
-    facts = _Facts([], [], [], [])
+def _look(clip: Clip) -> CheckReport:
+    """Return the findings on one clip; nothing is counted of a sound without a header."""
+    found = CheckReport(clip.id, "", 1, {})
     soundfile = extra("soundfile")
     try:
         info = soundfile.info(str(clip.wav))
-        facts.rates.append(f"{info.samplerate} Hz x{info.channels}")
-        facts.seconds.append(float(info.duration))
+        found.sample_rates[f"{info.samplerate} Hz x{info.channels}"] += 1
+        found.seconds.append(float(info.duration))
     except (OSError, soundfile.SoundFileError):
         pass  # reported below
     try:
         read_wave(clip.wav)
     except DataError as error:
-        facts.problems.append((str(clip.wav), str(error)))
+        found.problems.append((str(clip.wav), str(error)))
     for path in clip.frames:
         try:
-            facts.sizes.append("{}x{}".format(*read_frame(path).size))
+            found.frame_sizes["{}x{}".format(*read_frame(path).size)] += 1
         except DataError as error:
-            facts.problems.append((str(path), str(error)))
-    return facts
+            found.problems.append((str(path), str(error)))
+    return found
 
 
 def _counts(counter: Counter[str]) -> str:

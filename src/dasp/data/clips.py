@@ -1,7 +1,5 @@
-"""The clips of a data set: their files and classes, read from any of the supported layouts.
+"""The clips of a data set: their files and classes, in READ's layout or one directory per class.
 
-READ's layout: a JSON list of clips, ten frames per clip in ten directories, a CSV of labels.
-The plain layout: one directory per class, with `<clip>.wav` and `<clip>.jpg` (or .png) in it.
 Corrupted copies lie in `<directory>-C/<corruption>/severity_<k>/`, where READ puts them.
 """
 
@@ -170,7 +168,7 @@ def open_manifest(
     if dataset is None:
         path, labels = Path(list_file or base / f"{split}.json"), label_file or base / "labels.csv"
         if list_file is None and label_file is None and not path.exists():
-            _refuse_missing_split(base, split)
+            _check_plain(base, split)
             return read_folders(base)
         return read_list(path, labels, base, name=base.name)
     spec = SPECS[dataset]
@@ -184,11 +182,8 @@ def open_manifest(
     return read_list(path, labels, base, spec.audio_dir, spec.video_dir, dataset)
 
 
-def _refuse_missing_split(root: Path, split: str) -> None:
-    """Raise an error for a list that was asked for by name, or is missing where others exist.
-
-    The plain layout has no lists, so only the default split stands for all of its clips.
-    """
+def _check_plain(root: Path, split: str) -> None:
+    """Raise an error for a missing list that was asked for by name, or lies among others."""
     lists = sorted(p.name for p in root.glob("*.json") if not p.name.startswith("."))
     if split != "test" or (lists and (root / "labels.csv").exists()):
         found = f"the lists there are {', '.join(lists)}" if lists else "there is no list"

@@ -283,6 +283,5 @@ def _do(index: int) -> Any:
 
 def cores() -> int:
     """Return the number of cores this process may use, fewer than the machine's in a container."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    known = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1

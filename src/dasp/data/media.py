@@ -112,7 +112,9 @@ def decode_frames(path: str | Path, count: int) -> "list[Pillow.Image]":
         end, frame = 0.0, None
         for frame in container.decode(video=0):
             begin = float(frame.time or 0) - float((stream.start_time or 0) * stream.time_base)
-            end = begin + _shown(frame, stream)
+            shown = getattr(frame, "duration", None)  # else for the average time
+            average = 1 / stream.average_rate if stream.average_rate else 0
+            end = begin + float(shown * frame.time_base if shown else average)
             while len(frames) < count and begin >= len(frames) * length / count - 1e-3:
                 frames.append(frame.to_image())
             if begin > SECONDS:
@@ -189,10 +191,3 @@ def _length(container: Any, stream: Any) -> float:
     if stream.duration is not None:
         return float(stream.duration * stream.time_base)
     return float(container.duration or 0) / 1e6
-
-
-def _shown(frame: Any, stream: Any) -> float:
-    """Return how long a frame is shown in seconds: its own duration, else the average."""
-    if getattr(frame, "duration", None):
-        return float(frame.duration * frame.time_base)
-    return float(1 / stream.average_rate) if stream.average_rate else 0.0

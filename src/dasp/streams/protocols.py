@@ -105,13 +105,8 @@ def visits(
     """Return the visits of a protocol in order; `corruptions` keeps only those named.
 
     per_domain: reset at each domain (the paper's "episodic"); no other protocol is ever reset.
-    continual: the domains of one modality. interleaved: the paper's order of 21 domains, on which
-    those below are built. interleaved/depth: with the six domains of depth. clean: no corruption.
-    pairs: both modalities corrupted at once. mixed: samples of all domains, and clean ones, in
-    each batch. dirichlet, sorted: classes come in bursts, or one after another. stretches: clean
-    data before each domain. gradual: severity rises from 1 to `severity` and falls again. missing,
-    constant: in every other domain one modality is absent, or all zeros. recurring: the order 20
-    times. long: repeated up to 100,000 samples, with `samples` per domain.
+    interleaved: the paper's order of 21 domains, on which most others are built; docs/benchmark.md
+    describes each. long: repeated up to 100,000 samples, with `samples` per domain.
 
     The domains are the published ones. For per_domain and continual, `corruptions` may also name
     a registered corruption of your own.
@@ -197,10 +192,6 @@ def sample_order(
 
     shuffled: uniformly at random. dirichlet: each class in bursts, its samples distributed over
     the batches by shares drawn from a Dirichlet(0.1). sorted: one class after another.
-
-    >>> labels = np.array([1, 0, 1, 0])
-    >>> labels[sample_order("sorted", labels, 2, np.random.default_rng(0))].tolist()
-    [0, 0, 1, 1]
     """
     count = len(labels)
     if order == "shuffled":

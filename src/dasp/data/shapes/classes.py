@@ -13,7 +13,9 @@ TIMBRES = ("flute", "buzz", "reed", "bell", "hiss", "voice")
 PATTERNS = ("steady", "pluck", "pulses", "rise", "fall", "trill")
 RELIEFS = ("flat", "dome", "bowl", "ridge", "wedge")
 
+VERSION = 2  # of the generator; part of the keys of results and of stored features
 CLASSES = 36
+FRAMES = 64  # of the log-mel picture of 1.28 s
 SENSORS = ("audio", "video", "depth")
 SPLITS = ("train", "validation", "test")
 # Pairs that are not classes, as the texture is hard to see inside the outline.

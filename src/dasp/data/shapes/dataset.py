@@ -4,22 +4,24 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import Dataset
 
 from dasp.core.errors import OptionError
 from dasp.core.seeding import check_seed, numpy_generator
 from dasp.data.features import log_mel, normalised
 from dasp.data.loading import MODALITIES, Damage, Sample, damaged
-from dasp.data.shapes.classes import CLASSES, KINDS, SENSORS, SPLITS, Kind, flavour_named
-from dasp.data.shapes.depth import DepthMap, depth_input, draw_depth
-from dasp.data.shapes.scene import Picture, draw_frame
+from dasp.data.shapes.classes import CLASSES, FRAMES, KINDS, SENSORS, SPLITS, Kind, flavour_named
+from dasp.data.shapes.scene import NO_RETURN, DepthMap, Picture, draw_depth, draw_frame
 from dasp.data.shapes.sounds import RATE, Wave, draw_wave
 
-VERSION = 2  # of the generator; part of the keys of results and of stored features
-FRAMES = 64  # of the log-mel picture: 1.28 s
-HOP_MS = 20.0
+HOP_MS = 20.0  # of the log-mel picture
+NEAREST = 250.0  # millimetres; smaller distances are clipped in the model's input
+NEAR_MEAN, NEAR_STD = 0.52, 0.25  # of clean inverse distances, 1 / metre
+STEEPEST, SLOPE_STD = 40.0, 15.0  # millimetres per pixel
 
 
 class Content(NamedTuple):
@@ -45,8 +47,6 @@ class SoundingShapes(Dataset[Sample]):
     >>> {name: tuple(value.shape) for name, value in SoundingShapes("test", 72)[0].inputs.items()}
     {'audio': (64, 128), 'video': (3, 64, 64)}
     """
-
-    num_classes = CLASSES
 
     def __init__(
         self,
@@ -158,6 +158,27 @@ def audio_input(waves: NDArray[np.float32] | Tensor) -> Tensor:
 def video_input(frames: NDArray[np.uint8] | Tensor) -> Tensor:
     """Return the normalised frame input of a model: (..., H, W, 3) bytes → (..., 3, H, W)."""
     return normalised(frames).contiguous()
+
+
+def depth_input(maps: NDArray[np.uint16] | Tensor) -> Tensor:
+    """Return the model's input: (..., 32, 32) millimetres → (..., 3, 32, 32).
+
+    The first channel is the normalised inverse distance, 0 before normalising where there was no
+    return; the others are the slopes to the right and downwards, 0 if a neighbour is missing.
+    """
+    distance = torch.as_tensor(maps).float()
+    near = torch.where(distance > NO_RETURN, 1000 / distance.clamp_min(NEAREST), 0.0)
+    slopes = (_slope(distance, axis) for axis in (-1, -2))
+    return torch.stack([(near - NEAR_MEAN) / NEAR_STD, *slopes], dim=-3)
+
+
+def _slope(distance: Tensor, axis: int) -> Tensor:
+    """Return half the difference of the next and the previous neighbour; 0 at the border."""
+    inner = distance.shape[axis] - 2
+    before, behind = (distance.narrow(axis, start, inner) for start in (0, 2))
+    steps = ((behind - before) / 2).clamp(-STEEPEST, STEEPEST) / SLOPE_STD
+    known = torch.where((before > NO_RETURN) & (behind > NO_RETURN), steps, 0.0)
+    return functional.pad(known, (1, 1) if axis == -1 else (0, 0, 1, 1))
 
 
 @lru_cache(maxsize=4096)
