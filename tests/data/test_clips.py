@@ -18,12 +18,8 @@ def write_set(root, entries, labels=("cat", "dog")):
 
 
 def entry(name="a", label="cat", **changes):
-    return {
-        "video_id": name,
-        "wav": f"audio/{name}.wav",
-        "video_path": "video/",
-        "labels": label,
-    } | changes
+    paths = {"wav": f"audio/{name}.wav", "video_path": "video/"}
+    return {"video_id": name, "labels": label} | paths | changes
 
 
 def test_a_list_of_read_is_understood(tmp_path):
@@ -146,9 +142,7 @@ def test_a_release_without_its_files_is_told_in_one_sentence(tmp_path, gone):
 def test_a_missing_split_names_the_lists_that_are_there(tmp_path, media):
     root = write_set(tmp_path / "set", [entry()])
     (root / ".sources.json").write_text("{}")
-    with pytest.raises(
-        DataError, match=r"no train\.json in .*set: the lists there are test\.json;"
-    ):
+    with pytest.raises(DataError, match=r"no train\.json in .*: the lists there are test\.json;"):
         open_manifest(root, split="train")
     (root / "test.json").replace(root / "train.json")
     with pytest.raises(DataError, match=r"no test\.json in .*: the lists there are train\.json;"):

@@ -24,11 +24,8 @@ def test_videos_become_a_tree_that_checks_out(tmp_path, videos):
     report = prepare_tree(videos, tmp_path / "set")
     assert (report.made, report.kept, report.failed) == (3, 0, [])
     manifest = open_manifest(tmp_path / "set")
-    assert [(c.id, manifest.classes[c.label]) for c in manifest.clips] == [
-        ("a", "cat"),
-        ("b", "cat"),
-        ("c", "dog"),
-    ]
+    found = [(c.id, manifest.classes[c.label]) for c in manifest.clips]
+    assert found == [("a", "cat"), ("b", "cat"), ("c", "dog")]
     checked = check_tree(manifest)
     assert checked.ok
     assert checked.sample_rates == {"16000 Hz x1": 3}
@@ -138,18 +135,13 @@ def test_check_lists_everything_that_is_wrong(tmp_path, videos, media):
     soundfile.write(root / "audio" / "b.wav", media.tone(1, 440, 44100), 44100)
     (root / "video" / "frame_3" / "c.jpg").write_bytes(b"")
     report = check_tree(open_manifest(root), workers=2)
-    assert [path.removeprefix(str(root)) for path, _ in report.problems] == [
-        "/audio/a.wav",
-        "/audio/b.wav",
-        "/video/frame_3/c.jpg",
-    ]
+    bad = ["audio/a.wav", "audio/b.wav", "video/frame_3/c.jpg"]
+    assert [path for path, _ in report.problems] == [str(root / name) for name in bad]
     assert not report.ok
     assert report.sample_rates == {"16000 Hz x1": 1, "44100 Hz x1": 1}
     lines = list(report.lines())
     assert "problems    3" in lines
-    for line, name in zip(lines[-3:], ("a.wav", "b.wav", "frame_3/c.jpg"), strict=True):
-        assert line.count(name) == 1
-        assert "dasp data check" not in line  # it is this check
+    assert [line.count(name) for line, name in zip(lines[-3:], bad, strict=True)] == [1, 1, 1]
 
 
 def test_check_compares_published_counts_and_finds_empty_classes(tmp_path, videos):
@@ -158,8 +150,7 @@ def test_check_compares_published_counts_and_finds_empty_classes(tmp_path, video
     entries = json.loads((root / "test.json").read_text())["data"]
     write_list(root / "test.json", entries[:2])
     report = check_tree(open_manifest(root), SPECS["kinetics50"], workers=0)
-    reasons = [reason for _, reason in report.problems]
-    assert reasons == [
+    assert [reason for _, reason in report.problems] == [
         "2 clips of 2 classes, but 2466 clips of 50 classes are published",
         "this class has no clips",
     ]

@@ -104,18 +104,6 @@ def test_a_kill_in_the_middle_leaves_no_half_file_and_no_process(tmp_path, media
     assert tree(copies) == tree(tmp_path / "whole" / "pets-C")
 
 
-def test_leftovers_of_a_kill_are_removed(pets):
-    manifest = open_manifest(pets)
-    corrupt_tree(manifest, CHOSEN[:1])
-    left = pets.with_name("pets-C") / "gaussian_noise/severity_1/cat/.cat0.xyz.part.jpg"
-    left.write_bytes(b"half")
-    corrupt_tree(manifest, CHOSEN[:1])
-    assert left.exists()  # too young to be judged
-    os.utime(left, (0, 0))
-    corrupt_tree(manifest, CHOSEN[:1])
-    assert not left.exists()
-
-
 def test_trees_made_otherwise_are_not_mixed(pets):
     manifest = open_manifest(pets)
     corrupt_tree(manifest, CHOSEN[:1])

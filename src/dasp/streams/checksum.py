@@ -69,9 +69,11 @@ def shapes_checksums(
 
 
 def _shape_bytes(shapes: SoundingShapes, sensor: str, index: int) -> bytes:
-    values = {"audio": shapes.wave, "video": shapes.frame, "depth": shapes.depth}[sensor](index)
-    stored = pcm16(values).astype("<i2") if sensor == "audio" else values
-    return f"{shapes.label(index)}{shapes.content(index)}".encode() + stored.tobytes()
+    if sensor == "audio":
+        values = pcm16(shapes.wave(index)).astype("<i2").tobytes()
+    else:
+        values = (shapes.frame(index) if sensor == "video" else shapes.depth(index)).tobytes()
+    return f"{shapes.label(index)}{shapes.content(index)}".encode() + values
 
 
 def _hashes(

@@ -44,7 +44,7 @@ def preview_shapes(index: int = 0, flavour: str = "balanced", seed: int = 0) -> 
     """Return the sheets of one sample of the built-in set: frames, sounds and depths."""
     shapes = SoundingShapes("test", index + 1, flavour)
     name, damage = shapes.sample_id(index), partial(DomainDamage, seed=seed)
-    samples = {
+    samples: dict[str, NDArray[Any]] = {
         "video": shapes.frame(index),
         "audio": shapes.wave(index),
         "depth": shapes.depth(index),
