@@ -141,7 +141,7 @@ def test_a_release_without_its_files_is_told_in_one_sentence(tmp_path, gone):
 
 def test_a_missing_split_names_the_lists_that_are_there(tmp_path, media):
     root = write_set(tmp_path / "set", [entry()])
-    (root / ".sources.json").write_text("{}")
+    (root / ".hidden.json").write_text("{}")
     with pytest.raises(DataError, match=r"no train\.json in .*: the lists there are test\.json;"):
         open_manifest(root, split="train")
     (root / "test.json").replace(root / "train.json")
@@ -169,7 +169,7 @@ def test_a_half_clip_in_a_folder_is_an_error(tmp_path, media, gone, lacking):
         open_manifest(root)
 
 
-def test_a_premade_tree_lies_where_read_puts_it(tmp_path):
+def test_corrupted_copies_lie_where_read_puts_them(tmp_path):
     manifest = open_manifest(write_set(tmp_path / "set", [entry()]))
     video = manifest.corrupted("video", "fog", 3).clips[0]
     audio = manifest.corrupted("audio", "rain", 5, tmp_path / "out").clips[0]

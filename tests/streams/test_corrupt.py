@@ -79,11 +79,9 @@ def test_a_kill_in_the_middle_leaves_no_half_file_and_no_process(tmp_path, media
         "domains = all_domains(['video'], ['glass_blur'], [4, 5]);"
         "corrupt_tree(open_manifest(sys.argv[1]), [DomainDamage(d) for d in domains], workers=2)"
     )
-    place = os.pathsep.join([str(Path(dasp.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    source = str(Path(dasp.__file__).parents[1])
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(pets)],
-        env=os.environ | {"PYTHONPATH": place},
-        start_new_session=True,
+        [sys.executable, "-c", program, str(pets)], cwd=source, start_new_session=True
     )
     copies = tmp_path / "pets-C"
     end = time.monotonic() + 60

@@ -161,14 +161,10 @@ def test_every_sample_comes_once_and_the_draws_decide(order, labels, size, seed)
         assert (np.diff(labels[found]) >= 0).all()
 
 
-def classes_in_a_batch(order, size=64):
+@pytest.mark.parametrize(
+    ("order", "least", "most"), [("shuffled", 25, 36), ("dirichlet", 3, 15), ("sorted", 1, 4)]
+)
+def test_correlated_orders_show_few_classes_at_a_time(order, least, most):
     labels = np.arange(1024) % 36
-    found = labels[sample_order(order, labels, size, numpy_generator(0, "order"))]
-    return np.mean([len(set(found[start : start + size])) for start in range(0, 1024, size)])
-
-
-def test_correlated_orders_show_few_classes_at_a_time():
-    shuffled, dirichlet, one_by_one = (classes_in_a_batch(order) for order in ORDERS)
-    assert shuffled > 25
-    assert 3 < dirichlet < 15
-    assert one_by_one < 4
+    found = labels[sample_order(order, labels, 64, numpy_generator(0, "order"))]
+    assert least < np.mean([len(set(batch)) for batch in np.split(found, 16)]) < most

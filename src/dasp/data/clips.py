@@ -115,37 +115,30 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Spec:
-    """The size of a published data set, and the file names in READ's release of it."""
+    """The size of a published data set, and the names in READ's release of it."""
 
     clips: int
     classes: int
-    list_file: str
-    label_file: str
+    short: str
     audio_dir: str
     video_dir: str
+
+    @property
+    def list_file(self) -> str:
+        """Return the name of the list of the test clips."""
+        return f"{self.short}_test_refer.json"
+
+    @property
+    def label_file(self) -> str:
+        """Return the name of the label CSV."""
+        return f"class_labels_indices_{self.short}.csv"
 
 
 SPECS: Registry[Spec] = Registry("data set")
 SPECS.register("kinetics50")(
-    Spec(
-        clips=2466,
-        classes=50,
-        list_file="ks50_test_refer.json",
-        label_file="class_labels_indices_ks50.csv",
-        audio_dir="audio_val256_k=50",
-        video_dir="image_mulframe_val256_k=50",
-    )
+    Spec(2466, 50, "ks50", "audio_val256_k=50", "image_mulframe_val256_k=50")
 )
-SPECS.register("vggsound")(
-    Spec(
-        clips=14046,
-        classes=309,
-        list_file="vgg_test_refer.json",
-        label_file="class_labels_indices_vgg.csv",
-        audio_dir="audio_test",
-        video_dir="image_mulframe_test",
-    )
-)
+SPECS.register("vggsound")(Spec(14046, 309, "vgg", "audio_test", "image_mulframe_test"))
 
 
 def open_manifest(
