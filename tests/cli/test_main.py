@@ -77,21 +77,15 @@ def test_a_place_that_cannot_be_written_is_one_line_before_work_begins(
     def worked(*_, **__):
         raise AssertionError("the work was begun")
 
-    monkeypatch.setattr("dasp.streams.checksum.checksums", worked)
-    monkeypatch.setattr("dasp.streams.preview.preview_frames", worked)
+    monkeypatch.setattr("dasp.streams.preview.preview_clip", worked)
     media.write_video(tmp_path / "mp4" / "cat" / "a.mp4", 0.6)
     pets = media.write_folders(tmp_path / "pets")
     (tmp_path / "file").touch()
-    few = "--corruptions rain --modality audio"
     for words in (
         f"prepare {tmp_path}/mp4 {tmp_path}/file",
         f"prepare {tmp_path}/mp4 /proc/x",
         f"preview {pets} --out /proc/x",
         f"preview {pets} --out {tmp_path}/file/deeper",
-        f"corrupt {pets} {few} --out /proc/x",
-        f"corrupt {pets} {few} --out {tmp_path}/file",
-        f"data checksum {pets} {few} --save /proc/x/hashes.json",
-        f"data checksum {pets} {few} --save {pets}",
     ):
         assert main(words.split()) == 2
         captured = capsys.readouterr()
@@ -115,7 +109,7 @@ def test_a_full_disk_is_one_line(capsys, monkeypatch, tmp_path, media):
     [
         (["check", "dasp"], "interrupted\n"),
         (["data", "check", "x"], "interrupted\n"),
-        (["corrupt", "x"], "interrupted; finished work is kept\n"),
+        (["prepare", "x"], "interrupted; finished work is kept\n"),
     ],
 )
 def test_an_interruption_promises_only_what_is_so(capsys, monkeypatch, words, said):

@@ -1,24 +1,24 @@
-"""The commands `dasp prepare`, `dasp data …`, `dasp corrupt` and `dasp preview…`.
+"""The commands `dasp prepare`, `dasp data …` and `dasp preview…`.
 
 Each function prints its result and returns an exit code: 0 on success, else 1.
 """
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from dasp.core.errors import OptionError, failure_lines
 from dasp.core.files import check_writable
 from dasp.data.check import check_tree
-from dasp.data.clips import Manifest, open_manifest, spec_of
+from dasp.data.clips import SPECS, Manifest, open_manifest
 from dasp.data.prepare import prepare_tree
-from dasp.streams import checksum
 from dasp.streams import preview as sheets
-from dasp.streams.corrupt import corrupt_tree
-from dasp.streams.domains import all_domains
+from dasp.streams.checksum import BUILT_IN, checksums, shapes_checksums
+from dasp.streams.domains import DomainDamage, all_domains
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,13 @@ class DomainOptions:
     """Directory of frost pictures; by default textures are generated."""
     noise_dir: Path | None = None
     """Directory of traffic.wav, crowd.wav, …; by default the sounds are synthesised."""
-    out: Path | None = None
-    """Directory for the -C directories; by default beside the originals."""
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the chosen domains, seed and directories by name."""
-        modalities = ("video", "audio") if self.modality == "both" else (self.modality,)
+    def damages(self) -> list[DomainDamage]:
+        """Return the chosen domains, as they corrupt samples."""
+        both = self.modality == "both"
+        modalities = ("video", "audio") if both else (self.modality,)
         domains = all_domains(modalities, self.corruptions, self.severities)
-        material = {"seed": self.seed, "frost_dir": self.frost_dir, "noise_dir": self.noise_dir}
-        return {"domains": domains, **material, "out": self.out}
+        return [DomainDamage(d, self.seed, self.frost_dir, self.noise_dir) for d in domains]
 
 
 Data = Annotated[ClipOptions, tyro.conf.arg(name="")]
@@ -90,9 +88,9 @@ def prepare(
     """Turn mp4 videos into a data set: ten frames and a 16 kHz mono wav per clip.
 
     Writes audio/, video/frame_0 … frame_9/, <split>.json and labels.csv below the root. Run it
-    again after an interruption: complete clips are kept, except those whose video was replaced
-    since (its size and time are in .sources.json), which are made again. A video that cannot be
-    read is reported and omitted from the list, and the exit code is 1.
+    again after an interruption: complete clips are kept, and made again if their video was
+    replaced. A video that cannot be read is reported and omitted from the list, and the exit code
+    is 1.
 
     Args:
         source: Directory of the videos, <class>/<clip>.mp4.
@@ -104,59 +102,27 @@ def prepare(
     report = prepare_tree(source, root, refer, labels, split, workers, show=True)
     again = f" ({report.remade} of them again, as the video was replaced)" if report.remade else ""
     print(f"{report.made} clips made{again}, {report.kept} kept, {len(report.failed)} failed.")
-    if report.remade and any(root.glob("*-C")):
-        print(f"  corrupted copies in {root} were made from old videos: remove its -C directories")
     for video in report.unused:
         print(f"  {video}: not used, as it is not {source}/<class>/<clip>.mp4")
     return _failures(report.failed)
 
 
-def data_check(data: Data, frames: tuple[int, ...] = (), workers: Workers = None) -> int:
+def data_check(data: Data, workers: Workers = None) -> int:
     """Check every file of a data set and report the problems.
 
     Prints clips per class, sample rates, frame sizes, and each missing or unreadable file;
     for a published data set also whether its counts are right. The exit code is 1 if there are
     problems.
-
-    Args:
-        frames: Frames to check, for instance 5; by default all ten.
     """
-    spec = None if data.dataset is None else spec_of(data.dataset)
-    report = check_tree(data.manifest(), spec, frames or None, workers, show=True)
+    spec = SPECS[data.dataset] if data.dataset else None
+    report = check_tree(data.manifest(), spec, workers, show=True)
     for line in report.lines():
         print(line)
     return 0 if report.ok else 1
 
 
-def corrupt(
-    data: Data,
-    domains: Domains = ALL,
-    frames: tuple[int, ...] = (),
-    workers: Workers = None,
-) -> int:
-    """Write corrupted copies of a data set: <folder>-C/<corruption>/severity_<k>/…
-
-    Only needed to share files with other programs: this library corrupts while loading, with the
-    same bits. Run it again after an interruption: existing files are kept.
-
-    Args:
-        frames: Frames to corrupt; by default the middle one, which is used for evaluation.
-    """
-    options = domains.arguments() | {"frames": frames or None, "workers": workers}
-    report = corrupt_tree(data.manifest(), **options, show=True)
-    print(f"{report.made} files made, {report.kept} kept, {len(report.failed)} failed.")
-    return _failures(report.failed)
-
-
 def data_checksum(
-    data: Data,
-    domains: Domains = ALL,
-    count: int = 4,
-    frame: int | None = None,
-    on_disk: bool = False,
-    save: Path | None = None,
-    against: Path | None = None,
-    workers: Workers = None,
+    data: Data, domains: Domains = ALL, count: int = 4, workers: Workers = None
 ) -> int:
     """Print a short hash of the first clips of each domain, to compare data between labs.
 
@@ -166,32 +132,22 @@ def data_checksum(
 
     Args:
         count: Number of clips, from the start of the list; at least 1.
-        frame: The frame; by default the middle one.
-        on_disk: Read the tree written by `dasp corrupt` with the same seed.
-        save: File to write the hashes to (JSON).
-        against: File of hashes to compare with; the exit code is 1 if some differ.
     """
-    manifest = None if data.root is None else data.manifest()
-    if manifest is None and against is None:
-        against = checksum.BUILT_IN
-    theirs = None if against is None else checksum.read_checksums(against)
-    if save is not None:
-        check_writable(save.parent, save.name)
-    if manifest is None:
-        hashes = checksum.shapes_checksums(workers=workers, show=True)
+    if data.root is None:
+        hashes = shapes_checksums(workers=workers, show=True)
+        expected = json.loads(BUILT_IN.read_text(encoding="utf-8"))
     else:
-        options = domains.arguments() | {"count": count, "frame": frame, "on_disk": on_disk}
-        found = checksum.checksums(manifest, **options, workers=workers, show=True)
-        hashes = {"list": manifest.digest[:16]} | found
+        manifest = data.manifest()
+        hashes = {"list": manifest.digest[:16]}
+        hashes |= checksums(manifest, domains.damages(), count, workers, show=True)
+        expected = hashes
     for name, value in hashes.items():
         print(f"{value}  {name}")
-    if save is not None:
-        checksum.save_checksums(save, hashes)
-    different = [] if theirs is None else checksum.differences(hashes, theirs)
+    different = [name for name in hashes | expected if hashes.get(name) != expected.get(name)]
     for name in different:
         print(f"differs: {name}")
-    if against is not None and not different:
-        print(f"{len(hashes)} hashes, all equal to {against.name}")
+    if data.root is None and not different:
+        print(f"{len(hashes)} hashes, all equal to {BUILT_IN.name} of this package")
     return 1 if different else 0
 
 
@@ -214,23 +170,31 @@ def preview(
     """
     chosen = data.manifest().find(clip)
     check_writable(out)
-    frames = sheets.preview_frames(chosen, seed, frost_dir=frost_dir)
-    pictures = [frames, sheets.preview_sounds(chosen, seed, noise_dir)]
-    print(*sheets.save_sheets(pictures, out), sep="\n")
+    drawn = sheets.preview_clip(chosen, seed, frost_dir, noise_dir)
+    for path in sheets.save_sheets(drawn, out):
+        print(path)
     return 0
 
 
-def preview_shapes(index: int = 0, out: Path = Path()) -> int:
+def preview_shapes(
+    index: int = 0,
+    flavour: Literal["balanced", "sound"] = "balanced",
+    seed: int = 0,
+    out: Path = Path(),
+) -> int:
     """Draw one sample of the built-in set under every corruption of its three sensors.
 
     Writes preview-frames.png, preview-sounds.png and preview-depths.png.
 
     Args:
         index: Index of the sample in the test split.
+        flavour: The flavour of the built-in set.
+        seed: Seed of the corruptions.
         out: Directory to write the three pictures to.
     """
     check_writable(out)
-    print(*sheets.save_sheets(sheets.preview_shapes(index), out), sep="\n")
+    for path in sheets.save_sheets(sheets.preview_shapes(index, flavour, seed), out):
+        print(path)
     return 0
 
 

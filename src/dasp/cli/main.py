@@ -21,11 +21,10 @@ COMMANDS = {
     "prepare": ("dasp.cli.data:prepare", "Turn mp4 videos into a data set."),
     "data check": ("dasp.cli.data:data_check", "Check every file of a data set."),
     "data checksum": ("dasp.cli.data:data_checksum", "Print hashes to compare data between labs."),
-    "corrupt": ("dasp.cli.data:corrupt", "Write corrupted copies of a data set."),
     "preview": ("dasp.cli.data:preview", "Draw one clip under every corruption."),
     "preview-shapes": ("dasp.cli.data:preview_shapes", "Draw a built-in sample in the same way."),
 }
-RESUMABLE = {"bench", "tune", "train", "prepare", "corrupt"}  # their finished work is kept
+RESUMABLE = {"bench", "tune", "train", "prepare"}  # their finished work is kept
 
 
 def load(name: str) -> Callable[..., Any]:
