@@ -6,7 +6,7 @@ update, snapshots and restores, once for all methods.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -25,7 +25,7 @@ from dasp.core.contract import (
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
-from dasp.core.types import Fused, Inputs, Prediction, Step, Tokens
+from dasp.core.types import Attention, Fused, Inputs, Prediction, Step, Tokens
 from dasp.methods.distributed import ALONE, Group, with_stand_in
 
 Predict = Literal["before", "after"]
@@ -86,6 +86,7 @@ class Method(nn.Module, ABC):
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
 
+    model: ModelModule
     group: Group = ALONE
     """The processes that share the stream; set by `dasp.adapt`."""
 
@@ -101,15 +102,10 @@ class Method(nn.Module, ABC):
             )
         for need in self.needs:
             check_need(model, need, name)
-        self._model = model
+        self.model = model  # type: ignore[assignment]
         self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
         self.adapters = nn.ModuleDict()
-
-    @property
-    def model(self) -> ModelModule:
-        """The model being adapted."""
-        return self._model  # type: ignore[return-value]
 
     @abstractmethod
     def trainable(self) -> Iterable[nn.Parameter]:
@@ -127,9 +123,8 @@ class Method(nn.Module, ABC):
         """Return the tokens {name: (B, N, D)} that the fusion receives in the current state."""
         return self.encode(batch) if self.tunes_encoder else dict(batch)
 
-    def fit(self, source: Iterable[Inputs]) -> None:
+    def fit(self, source: Iterable[Inputs]) -> None:  # noqa: ARG002
         """Learn from clean source batches, for methods that use them."""
-        del source
         raise ContractError(
             f"{type(self).__name__} does not use source data in this configuration: "
             "don't call fit()."
@@ -146,8 +141,8 @@ class Method(nn.Module, ABC):
     def forward(self, batch: Tokens) -> Fused:
         """Run the model on a batch as `step` receives it.
 
-        If ranks share the stream, the logits are those of all ranks' samples (B, C); embedding and
-        attention are those of this rank's samples.
+        If ranks share the stream, the logits are those of all ranks' samples (B, C); the embedding
+        is that of this rank's samples.
         """
         fused = self.fuse(self.adapted_tokens(batch))
         return replace(fused, logits=self.group.gather(fused.logits))
@@ -157,42 +152,46 @@ class Method(nn.Module, ABC):
         encoded = encode_checked(self.model, with_stand_in(inputs))
         return {name: tokens[: len(inputs[name])] for name, tokens in encoded.items()}
 
-    def fuse(self, tokens: Tokens, attention: bool = False, own_norm: bool = False) -> Fused:
+    def fuse(self, tokens: Tokens, own_norm: bool = False) -> Fused:
         """Run the fusion on any subset of the modalities and check the result.
 
-        Results in bfloat16 or float16 are converted to float32 here, so that losses and scores
-        need not care.
+        Results in bfloat16 or float16 are converted to float32, so that losses and scores need not
+        care.
         """
-        fused = fuse_checked(self.model, with_stand_in(tokens), attention, own_norm)
-        rows = slice(len(next(iter(tokens.values()))))
-        maps = fused.attention
-        if maps is not None:
-            maps = replace(maps, weights=_at_least_float32(maps.weights))
-        embedding, logits = fused.embedding[rows], fused.logits[rows]
-        return Fused(_at_least_float32(embedding), _at_least_float32(logits), maps)
+        fused = fuse_checked(self.model, with_stand_in(tokens), own_norm=own_norm)
+        return _in_float32(fused, len(next(iter(tokens.values()))))
+
+    def fuse_with_attention(self, tokens: Tokens) -> tuple[Tensor, Attention]:
+        """Run the fusion of a model that `HasAttentionMaps`: return its logits and these maps."""
+        fused = fuse_checked(self.model, tokens, attention=True)
+        assert fused.attention is not None
+        maps = replace(fused.attention, weights=_at_least_float32(fused.attention.weights))
+        return _at_least_float32(fused.logits), maps
 
     def prepare_fusion(self, tokens: Tokens) -> Any:
         """Compute what several passes through the fusion share, if the model supports it."""
         model = self.model
         return model.prepare_fusion(tokens) if isinstance(model, HasSharedFusion) else tokens
 
-    def fuse_prepared(self, prepared: Any, modalities: Sequence[str]) -> Fused:
-        """Run the fusion on some modalities of what `prepare_fusion` returned."""
-        model = self.model
-        if not isinstance(model, HasSharedFusion):
-            return self.fuse({name: prepared[name] for name in modalities})
-        fused = model.fuse_prepared(prepared, modalities)
-        fused = check_fused(fused, len(fused.logits), model)
-        return Fused(_at_least_float32(fused.embedding), _at_least_float32(fused.logits))
+    def fuse_prepared(self, prepared: Any, modalities: Iterable[str], rows: slice) -> Fused:
+        """Run the fusion on some modalities of what was prepared of these rows of a batch."""
+        model, names = self.model, tuple(modalities)
+        if isinstance(model, HasSharedFusion):
+            fused = model.fuse_prepared(prepared, names)
+            fused = check_fused(fused, len(fused.logits), model)
+        else:
+            fused = self.fuse({name: prepared[name] for name in names})
+        return _in_float32(fused, rows.stop - rows.start)
+
+    def fusion_qkv(self) -> list[nn.Parameter]:
+        """Return the query, key and value maps of the fusion of a model that `HasFusionQkv`."""
+        found: list[nn.Parameter] = self.model.fusion_qkv()  # type: ignore[attr-defined]
+        return found
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of all LayerNorms of the model."""
-        found = [
-            parameter
-            for module in self.model.modules()
-            if isinstance(module, nn.LayerNorm)
-            for parameter in module.parameters(recurse=False)
-        ]
+        norms = [module for module in self.model.modules() if isinstance(module, nn.LayerNorm)]
+        found = [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
         if not found:
             raise ContractError(f"{type(self).__name__} trains LayerNorms; the model has none.")
         return found
@@ -212,18 +211,19 @@ def _at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
+def _in_float32(fused: Fused, count: int) -> Fused:
+    """Return the first `count` samples of a fused batch, in float32 or better."""
+    embedding, logits = fused.embedding[:count], fused.logits[:count]
+    return Fused(_at_least_float32(embedding), _at_least_float32(logits))
+
+
 class MethodRegistry(Registry[type[Method]]):
     """The methods by name, in the order of their papers."""
 
     def register(self, name: str) -> Callable[[type[Method]], type[Method]]:
         """Return a decorator that registers a class under `name`; the class must have a version."""
-        put = super().register(name)
-
-        def file(method: type[Method]) -> type[Method]:
-            check_version(method)
-            return put(method)
-
-        return file
+        add = super().register(name)
+        return lambda method: add(check_version(method))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._entries, key=lambda name: self[name].published or "later"))
@@ -232,7 +232,7 @@ class MethodRegistry(Registry[type[Method]]):
 METHODS = MethodRegistry("method")
 
 
-def check_version(method: type[Method]) -> None:
+def check_version(method: type[Method]) -> type[Method]:
     """Refuse a class without a `version` of its own: a subclass is different code."""
     version = vars(method).get("version")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
@@ -240,11 +240,7 @@ def check_version(method: type[Method]) -> None:
             f"{method.__name__} has no version of its own, which results are stored under: "
             "add `version = 1` to the class."
         )
-
-
-def name_of(method: type[Method]) -> str:
-    """Return the name under which a class is registered, or the name of the class."""
-    return next((name for name in METHODS if METHODS[name] is method), method.__qualname__)
+    return method
 
 
 def check_encoders(method: type[Method], model: nn.Module) -> None:

@@ -2,10 +2,11 @@
 
 In the order of the paper: the redundancy score R(Z), the diagnosis of the biased modalities G, the
 stable and plastic adapters φ_s and φ_p, the loss, and one step. `passes.py` has the passes through
-the fusion, `losses.py` entropy and KL, `moments.py` the redundancy of a batch spread over ranks.
+the fusion, `losses.py` entropy and KL.
 """
 
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Literal
@@ -17,7 +18,6 @@ from torch.nn.utils import skip_init
 from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
 from dasp.methods.base import METHODS, Method, not_negative, one_of, whole
 from dasp.methods.losses import entropy, kl_divergence
-from dasp.methods.moments import moments_of_all, redundancy_of_moments
 from dasp.methods.passes import LearningPasses, SourcePasses, adapted_logits
 
 Embeddings = Mapping[str, Tensor]
@@ -27,6 +27,7 @@ DimensionFilter = Literal["joint", "own"]
 Kinds = Literal["both", "stable", "plastic"]
 Roles = Literal["diagnosed", "same", "opposite"]
 Role = Literal["source", "stable", "plastic", "both"]
+RoleOf = Mapping[str, Role]
 
 VARIANTS: Mapping[str, Mapping[str, str]] = {
     "released": {
@@ -50,9 +51,7 @@ VARIANTS: Mapping[str, Mapping[str, str]] = {
 # Diagnosis via redundancy score (paper, section 3.2)
 
 
-def redundancy(
-    embeddings: Embeddings, score: Score, dimension_filter: DimensionFilter
-) -> dict[str, Tensor]:
+def redundancy(embeddings: Embeddings, score: str, dimension_filter: str) -> dict[str, Tensor]:
     """Return R(Z) of each modality, how much its dimensions repeat each other: {name: ()}.
 
     Z (B, D) are embeddings of one modality alone, after the fusion. Score "correlation" (paper):
@@ -106,12 +105,10 @@ def _mean_squared_cosine(columns: Tensor) -> Tensor:
 
 def diagnose(scores: Mapping[str, float], delta: float, strict: bool) -> Diagnosis:
     """Return the biased modalities G = {m: Δ^m ≥ δ} with Δ^m = r^m − min r; > δ if `strict`."""
-    lowest = min(scores.values())
+    lowest, exceeds = min(scores.values()), operator.gt if strict else operator.ge
     differences = {name: score - lowest for name, score in scores.items()}
-    biased = {
-        name for name, gap in differences.items() if (gap > delta if strict else gap >= delta)
-    }
-    return Diagnosis(dict(scores), differences, frozenset(biased))
+    biased = frozenset(name for name, gap in differences.items() if exceeds(gap, delta))
+    return Diagnosis(dict(scores), differences, biased)
 
 
 # Mitigation via asymmetric adaptation (paper, section 3.3)
@@ -169,14 +166,12 @@ class AdapterPair(nn.Module):
         """
         if role == "source":
             return tokens
-        if role == "stable" and self.has_both:
-            stable: Tensor = self.stable(tokens)
-            return stable
-        detach = role == "plastic" and self.has_both
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
-            steady = self.stable(tokens)
-        plastic: Tensor = self.plastic(steady)
-        return plastic
+        held = self.has_both and role == "plastic"
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not held):
+            adapted: Tensor = self.stable(tokens)
+        if role != "stable" or not self.has_both:
+            adapted = self.plastic(adapted)
+        return adapted
 
 
 def diversity(logits: Tensor) -> Tensor:
@@ -278,8 +273,8 @@ class Dasp(Method):
             return Step(source.joint(), diagnosis=diagnosis)
         alone = source.alone
         del source  # it holds much memory
-        passes = LearningPasses(self, batch, partial(self._adapt, roles=roles))
-        return self._learn(passes, alone, diagnosis, roles)
+        passes = LearningPasses(self, batch, partial(self._adapt, roles=roles), alone)
+        return self._learn(passes, diagnosis, roles)
 
     @torch.no_grad()
     def predict(self, batch: Tokens) -> Prediction:
@@ -309,15 +304,11 @@ class Dasp(Method):
 
         `remember` is for methods built on this one whose diagnosis depends on earlier batches.
         """
-        rules = self._rules["score"], self._rules["dimension_filter"]
-        embeddings = {name: fused.embedding for name, fused in alone.items()}
-        if self.group.gathers(self.model.embed_dim):
-            joined = {name: self.group.gather(rows) for name, rows in embeddings.items()}
-            found = redundancy(joined, *rules)  # type: ignore[arg-type]
-        else:
-            found = redundancy_of_moments(moments_of_all(embeddings, self.group), *rules)
+        rules = self._rules
+        embeddings = {name: self.group.gather(fused.embedding) for name, fused in alone.items()}
+        found = redundancy(embeddings, rules["score"], rules["dimension_filter"])
         scores = {name: float(value) for name, value in found.items()}
-        return diagnose(scores, self.delta, strict=self._rules["threshold"] == "above")
+        return diagnose(scores, self.delta, strict=rules["threshold"] == "above")
 
     def _roles(self, diagnosis: Diagnosis) -> dict[str, Role]:
         """Return what each modality's adapters do in this batch; "source" for all or for none."""
@@ -329,44 +320,27 @@ class Dasp(Method):
         freely = self.roles == "diagnosed"
         return {n: "plastic" if (n in diagnosis.biased) == freely else "stable" for n in names}
 
-    def _adapt(self, batch: Tokens, roles: Mapping[str, Role]) -> dict[str, Tensor]:
+    def _adapt(self, batch: Tokens, roles: RoleOf) -> dict[str, Tensor]:
         return {name: self.adapters[name](tokens, roles[name]) for name, tokens in batch.items()}
 
-    def _learn(
-        self,
-        passes: LearningPasses,
-        alone: Mapping[str, Fused],
-        diagnosis: Diagnosis,
-        roles: Mapping[str, Role],
-    ) -> Step:
+    def _learn(self, passes: LearningPasses, diagnosis: Diagnosis, roles: RoleOf) -> Step:
         """Return the prediction with the loss L_div + λ_ent·L_ent + λ_kl·L_kl and its gradient."""
         loss = diversity(passes.logits) + self.lambda_ent * entropy(passes.logits).mean()
-        return self._with_gradients(loss, passes, alone, diagnosis, roles)
+        return self._with_kl(loss, passes, diagnosis, roles)
 
-    def _with_gradients(
-        self,
-        loss: Tensor,
-        passes: LearningPasses,
-        alone: Mapping[str, Fused],
-        diagnosis: Diagnosis,
-        roles: Mapping[str, Role],
+    def _with_kl(
+        self, loss: Tensor, passes: LearningPasses, diagnosis: Diagnosis, roles: RoleOf
     ) -> Step:
         """Add the KL terms to the loss of the joint prediction, and take the gradient."""
-        total, gradients = passes.gradients(
-            loss,
-            {name: weight for name, role in roles.items() if (weight := self._kl_weight(role))},
-            partial(self._divergence, alone),
-            list(self.trainable()),
-        )
+        weights = {n: weight for n, role in roles.items() if (weight := self._kl_weight(role))}
+        total, gradients = passes.gradients(loss, weights, self._kl, list(self.trainable()))
         return Step(passes.logits.detach(), total, diagnosis, gradients)
 
     def _kl_weight(self, role: Role) -> float:
         return 0.0 if role == "plastic" else self.lambda_kl
 
-    def _divergence(
-        self, alone: Mapping[str, Fused], name: str, target: Tensor, rows: slice
-    ) -> Tensor:
-        """Return L_kl of one modality, from its logits with adapters (b, C) and those without."""
-        source = alone[name].logits[rows]
-        from_source = self._rules["kl_from"] == "source"
-        return kl_divergence(source, target) if from_source else kl_divergence(target, source)
+    def _kl(self, source: Tensor, adapted: Tensor) -> Tensor:
+        """Return L_kl from the logits (b, C) of a modality alone, without and with adapters."""
+        if self._rules["kl_from"] == "source":
+            return kl_divergence(source, adapted)
+        return kl_divergence(adapted, source)

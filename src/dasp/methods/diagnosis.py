@@ -19,7 +19,6 @@ from dasp.core.types import Diagnosis, Fused
 from dasp.methods.dasp import Score, diagnose, redundancy
 from dasp.methods.distributed import ALONE, Group
 from dasp.methods.losses import entropy
-from dasp.methods.moments import moments_of_all, redundancy_of_moments
 
 RobustScore = Score | Literal["corrected", "profile"]
 Level = Literal["lowest", "own"]
@@ -72,7 +71,8 @@ class CleanProfile(nn.Module):
         with two degrees of freedom if the rows are clean, for any n.
         """
         known = self.count.clamp(max=SHARPEST)
-        return self._apart(rows.mean(dim=0) - self.mean) / (1 / len(rows) + 1 / known)
+        gap = rows.mean(dim=0) - self.mean
+        return gap @ self.precision @ gap / (1 / len(rows) + 1 / known)
 
     def since_change(self, rows: Tensor, newest: int, limit: float) -> Tensor:
         """Drop the older of rows (n, 2), in order of arrival, if the last ones differ from them.
@@ -83,12 +83,9 @@ class CleanProfile(nn.Module):
         if len(rows) <= newest:
             return rows
         last, before = rows[-newest:], rows[:-newest]
-        apart = self._apart(last.mean(dim=0) - before.mean(dim=0))
-        changed = apart / (1 / len(last) + 1 / len(before)) > limit
-        return last if changed else rows
-
-    def _apart(self, difference: Tensor) -> Tensor:
-        return difference @ self.precision @ difference
+        gap = last.mean(dim=0) - before.mean(dim=0)
+        apart = gap @ self.precision @ gap / (1 / len(last) + 1 / len(before))
+        return last if apart > limit else rows
 
 
 def without_noise_floor(squared: float, rows: int) -> float:
@@ -150,15 +147,11 @@ class Diagnoser(nn.Module):
             spread = float((alone.embedding - alone.embedding.mean(dim=0)).abs().max())
             if spread < 1e-6 * float(alone.embedding.abs().max()):
                 raise InputError(f"all clean samples of '{name}' are alike: give real ones.")
-            self._profile_of(name).fit(profile(alone))
+            self.clean[name].fit(profile(alone))  # type: ignore[operator]
         count = len(next(iter(clean.values())).embedding)
-        scores = [
-            self._redundancy(
-                {n: f.embedding[start : start + LEVEL_BATCH] for n, f in clean.items()}
-            )
-            for start in range(0, count, LEVEL_BATCH)
-            if start == 0 or start + LEVEL_BATCH <= count
-        ]
+        whole = range(0, max(count - LEVEL_BATCH, 0) + 1, LEVEL_BATCH)  # batches, at least one
+        batches = [slice(start, start + LEVEL_BATCH) for start in whole]
+        scores = [self._redundancy({n: f.embedding[b] for n, f in clean.items()}) for b in batches]
         for name in clean:
             self.levels[self.places[name]] = sum(s[name] for s in scores) / len(scores)
         self.fitted.fill_(True)
@@ -173,16 +166,8 @@ class Diagnoser(nn.Module):
         """
         if self.rules.score == "profile" and self.fitted:
             return self._by_profile(alone, remember, group)
-        width = next(iter(alone.values())).embedding.shape[1]
-        if self.rules.queue or group.gathers(width):
-            whole = {name: group.gather(fused.embedding) for name, fused in alone.items()}
-            scores = self._redundancy(
-                {name: self._with_recent(name, rows, remember) for name, rows in whole.items()}
-            )
-        else:
-            parts = moments_of_all({name: f.embedding for name, f in alone.items()}, group)
-            found = redundancy_of_moments(parts, self.rules.form, "joint")
-            scores = self._corrected(found, {n: round(float(m[0, 0])) for n, m in parts.items()})
+        rows = {name: group.gather(fused.embedding) for name, fused in alone.items()}
+        scores = self._redundancy({n: self._with_recent(n, r, remember) for n, r in rows.items()})
         if self.rules.level == "lowest":
             return diagnose(scores, delta, strict=True)
         return self._against_own_levels(scores, delta, remember)
@@ -190,10 +175,10 @@ class Diagnoser(nn.Module):
     def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Group) -> Diagnosis:
         scores = {}
         for name, fused in alone.items():
-            own = self._profile_of(name)
+            own = self.clean[name]
+            assert isinstance(own, CleanProfile)
             rows = group.gather(profile(fused).to(own.mean))
-            rows = self._with_recent(name, rows, remember, own)
-            scores[name] = float(own.distance(rows))
+            scores[name] = float(own.distance(self._with_recent(name, rows, remember, own)))
         excess = {name: score - self.rules.limit for name, score in scores.items()}
         return Diagnosis(scores, excess, frozenset(n for n, over in excess.items() if over > 0))
 
@@ -218,13 +203,10 @@ class Diagnoser(nn.Module):
 
     def _redundancy(self, embeddings: Mapping[str, Tensor]) -> dict[str, float]:
         found = redundancy(embeddings, self.rules.form, "joint")
-        return self._corrected(found, {name: len(rows) for name, rows in embeddings.items()})
-
-    def _corrected(self, found: Mapping[str, Tensor], rows: Mapping[str, int]) -> dict[str, float]:
         scores = {name: float(value) for name, value in found.items()}
         if self.rules.score != "corrected":
             return scores
-        return {name: without_noise_floor(r, rows[name]) for name, r in scores.items()}
+        return {n: without_noise_floor(r, len(embeddings[n])) for n, r in scores.items()}
 
     def _with_recent(
         self, name: str, rows: Tensor, remember: bool, clean: CleanProfile | None = None
@@ -238,13 +220,8 @@ class Diagnoser(nn.Module):
         if clean is not None:
             recent = clean.since_change(recent, len(rows), self.rules.limit)
         if remember:
-            queue.keep(recent)
+            queue.rows = recent[-queue.size :].detach().clone()
         return recent
-
-    def _profile_of(self, name: str) -> CleanProfile:
-        own = self.clean[name]
-        assert isinstance(own, CleanProfile)
-        return own
 
 
 class _Queue(nn.Module):
@@ -262,7 +239,3 @@ class _Queue(nn.Module):
         if self.rows.shape[1] != rows.shape[1]:  # nothing yet, or of another kind
             return rows
         return torch.cat([self.rows.to(rows), rows])[-max(self.size, len(rows)) :]
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep the last of these rows (n, K)."""
-        self.rows = rows[-self.size :].detach().clone()

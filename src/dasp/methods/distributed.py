@@ -20,7 +20,7 @@ is what it learned kept.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import torch
@@ -65,13 +65,6 @@ class Group:
     def own(self, rows: Tensor) -> Tensor:
         """Return this rank's part of rows (B, …) of all samples of the call → (b, …)."""
         return rows
-
-    def gathers(self, width: int) -> bool:  # noqa: ARG002
-        """Tell whether to gather rows of this width rather than add up their moments."""
-        return True
-
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by the sum over all ranks, in one message."""
 
     def average(self, gradients: Sequence[Tensor]) -> None:
         """Replace each gradient by the mean over all ranks, in one message."""
@@ -159,27 +152,15 @@ class Ranks(Group):
         start = sum(self._parts[: self.rank])
         return rows[start : start + self._parts[self.rank]]
 
-    def gathers(self, width: int) -> bool:
-        """Tell whether to gather rows of this width rather than add up their moments.
-
-        Gathering brings B·D numbers of 4 bytes to each rank. A sum of D²/2 numbers of 8 bytes
-        travels twice, to be added up and to be returned: 8·D² bytes, which is more if B ≤ 2·D.
-        """
-        return sum(self._parts) <= 2 * width
-
-    def add_up(self, tensors: Sequence[Tensor]) -> None:  # noqa: D102
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors]).to(self._device)
+    def average(self, gradients: Sequence[Tensor]) -> None:  # noqa: D102
+        if not gradients:
+            return
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).to(self._device)
         self._same("what they learn", [size for size, _ in self._exchange("sum", len(flat))])
         self._send(dist.all_reduce, flat)
-        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
-        for tensor, part in zip(tensors, parts, strict=True):
-            tensor.copy_(part.view_as(tensor))
-
-    def average(self, gradients: Sequence[Tensor]) -> None:  # noqa: D102
-        if gradients:
-            self.add_up(gradients)
-        for gradient in gradients:
-            gradient.div_(self.size)
+        parts = torch.split(flat.div_(self.size), [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
 
     def share(self, tensors: Iterable[Tensor]) -> None:  # noqa: D102
         for tensor in tensors:
@@ -252,22 +233,6 @@ class Ranks(Group):
             raise RankError(
                 f"another rank cannot be reached ({error}): stop all ranks and restart them."
             ) from error
-
-
-class HasGroup(Protocol):
-    """Anything that may share a stream."""
-
-    group: Group
-
-
-@contextmanager
-def apart(method: HasGroup) -> Iterator[None]:
-    """Let a method see only this rank's samples within this block."""
-    company, method.group = method.group, ALONE
-    try:
-        yield
-    finally:
-        method.group = company
 
 
 def with_stand_in(batch: Tokens) -> dict[str, Tensor]:

@@ -47,6 +47,7 @@ class Eata(Method):
     published = "2022-07"
     sharded = True
     tunes_encoder = True
+    trainable = Method.layer_norms
     average: Tensor
     fisher: Tensor
     anchor: Tensor
@@ -70,10 +71,6 @@ class Eata(Method):
         self.register_buffer("average", like.new_full((self.model.num_classes,), torch.nan))
         self.register_buffer("fisher", like.new_empty(0))  # (P,) after fit
         self.register_buffer("anchor", like.new_empty(0))  # (P,) after fit
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the affine parameters of all LayerNorms."""
-        return self.layer_norms()
 
     def step(self, batch: Inputs) -> Step:
         """Predict; the loss is the weighted entropy of the kept samples."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dasp.core.errors import ContractError, OptionError
 from dasp.core.types import Diagnosis, Fused, Inputs, Step
 from dasp.methods.base import METHODS, device_of, not_negative, one_of, whole
-from dasp.methods.dasp import Dasp, Role, diversity, mean_prediction
+from dasp.methods.dasp import Dasp, Role, RoleOf, diversity, mean_prediction
 from dasp.methods.diagnosis import Diagnoser, Level, RobustScore, Rules
 from dasp.methods.losses import entropy
 from dasp.methods.passes import LearningPasses, joined
@@ -120,28 +120,19 @@ class Robust(Dasp):
         found: Diagnosis = self.diagnoser(alone, self.delta, remember, self.group)
         return found
 
-    def _learn(
-        self,
-        passes: LearningPasses,
-        alone: Mapping[str, Fused],
-        diagnosis: Diagnosis,
-        roles: Mapping[str, Role],
-    ) -> Step:
+    def _learn(self, passes: LearningPasses, diagnosis: Diagnosis, roles: RoleOf) -> Step:
         """Check for collapse, then return the prediction with the loss and its gradient."""
         logits = passes.logits
-        healthy = self.group.gather(healthy_mix(alone, diagnosis.biased))
+        healthy = self.group.gather(healthy_mix(passes.alone, diagnosis.biased))
         if self.guard is not None:
             fallen = self.guard.judge(logits, healthy, self.trainable())
             if fallen is not None:
                 return Step(logits.detach(), diagnosis=diagnosis, rollback=fallen)
-        if self.label_mix == "healthy":
-            spread = divergence_from_mix(logits, healthy.mean(dim=0))
-        else:
-            spread = diversity(logits)
+        mix = self.label_mix == "healthy"
+        spread = divergence_from_mix(logits, healthy.mean(dim=0)) if mix else diversity(logits)
         loss = spread + self.lambda_ent * entropy(logits).mean()
-        step = self._with_gradients(loss, passes, alone, diagnosis, roles)
         rate = min(1.0, len(logits) / self.full_batch) ** 0.5 if self.full_batch else 1.0
-        return replace(step, rate=rate)
+        return replace(self._with_kl(loss, passes, diagnosis, roles), rate=rate)
 
     def _kl_weight(self, role: Role) -> float:
         return self.lambda_kl_biased if role == "plastic" else self.lambda_kl

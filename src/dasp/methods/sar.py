@@ -33,6 +33,7 @@ class Sar(Method):
     published = "2023-05"
     sharded = "it ascends along the gradient before the ranks' gradients are added up"
     tunes_encoder = True
+    trainable = Method.layer_norms
     loss_average: Tensor
 
     def __init__(
@@ -49,10 +50,6 @@ class Sar(Method):
         not_negative(reset_below=reset_below)
         self.margin, self.rho, self.reset_below = margin, rho, reset_below
         self.register_buffer("loss_average", self.layer_norms()[0].new_full((), torch.nan))
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the affine parameters of all LayerNorms."""
-        return self.layer_norms()
 
     def optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         """Return SGD with momentum, as in the paper."""

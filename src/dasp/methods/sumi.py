@@ -1,7 +1,6 @@
 """SuMi: learn from samples well within the batch; at first, let the modalities agree."""
 
 import math
-from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -75,6 +74,7 @@ class Sumi(Method):
     needs = (HasOwnNorms,)
     exactly_two_modalities = True
     default_predict = "after"
+    trainable = Method.layer_norms
     seen: Tensor
 
     def __init__(
@@ -100,10 +100,6 @@ class Sumi(Method):
         self.alone_floor, self.joint_limit = alone_floor, joint_limit
         self.mutual_weight = mutual_weight
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))  # batches
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the affine parameters of all LayerNorms."""
-        return self.layer_norms()
 
     def step(self, batch: Inputs) -> Step:
         """Predict with all modalities and with each alone, and learn from the kept samples."""

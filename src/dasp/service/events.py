@@ -21,14 +21,17 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dasp.core.errors import DataError, OptionError
 from dasp.core.types import Outcome
-from dasp.service.metrics import Counters, Gauges, exposition
+from dasp.service.metrics import Counters, Value, exposition
 
 LIMIT = 64 * 2**20  # bytes per file; with the previous file, a log takes at most twice this
+OUTCOME = ("updated", "loss", "rejected", "rollback")  # fields of an outcome in its event
+COUNTED = {"reset": "resets", "save": "saves", "load": "loads", "resume": "loads"}
 Event = dict[str, Any]
 LOGGER = logging.getLogger("dasp")
 
@@ -67,18 +70,14 @@ class EventLog:
 
     def to_disk(self) -> None:
         """Wait until everything written would survive a power failure."""
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
 
     def _mend(self) -> None:
         """Remove a last line that a kill has truncated."""
         if self.path.exists():
             with self.path.open("rb+") as file:
-                whole = file.read().rfind(b"\n") + 1
-                file.truncate(whole)
+                file.truncate(file.read().rfind(b"\n") + 1)
         self._mended = True
 
     def _refuse_foreign(self) -> None:
@@ -126,7 +125,7 @@ class Recorder:
         self.counters = Counters(modalities)
         self.log = None if log is None else EventLog(log)
         self._about, self._begun, self._warned = about, False, False
-        self._fit: dict[str, Any] | None = None
+        self._fit: list[Event] = []
         self._last: Outcome | None = None
         self._last_time = 0.0
 
@@ -139,43 +138,34 @@ class Recorder:
         frozen: bool = False,
     ) -> None:
         """Record the outcome of one call; `norms` is only called if there is a log."""
-        counters, size = self.counters, len(outcome.logits)
+        counters, size, diagnosis = self.counters, len(outcome.logits), outcome.diagnosis
         missing = [name for name in counters.modalities if name not in present]
-        event: dict[str, Any] = {"event": "frozen" if frozen else "batch"}
         if self.log is not None:
-            event |= {"index": index, "size": size, "present": present, "missing": missing}
-            event |= {"scores": None, "biased": None, "updated": outcome.updated}
-            if outcome.diagnosis is not None:
-                event |= {"scores": outcome.diagnosis.scores, "biased": outcome.diagnosis.biased}
-            event |= {"loss": outcome.loss, "rejected": outcome.rejected}
-            event |= {"rollback": outcome.rollback, "norms": norms()}
-            self._write(event)
+            event: Event = {"event": "frozen" if frozen else "batch", "index": index, "size": size}
+            event |= {"present": present, "missing": missing}
+            event |= {"scores": diagnosis and diagnosis.scores}
+            event |= {"biased": diagnosis and diagnosis.biased}
+            event |= {name: getattr(outcome, name) for name in OUTCOME}
+            self._write(event | {"norms": norms()})
         if frozen:
-            counters.add("frozen")
+            counters.add(frozen=1)
             return
         self._last, self._last_time = outcome, time.time()
-        counters.add("batches")
-        counters.add("samples", size)
-        counters.add("updates", outcome.updated)
-        counters.add("rejections", outcome.rejected is not None)
-        counters.add("rollbacks", outcome.rollback is not None)
+        counters.add(batches=1, samples=size, updates=outcome.updated)
+        counters.add(rejections=bool(outcome.rejected), rollbacks=bool(outcome.rollback))
         counters.add_each("missing", missing)
-        if outcome.diagnosis is not None:
-            counters.add_each("flags", outcome.diagnosis.biased)
+        counters.add_each("flags", diagnosis.biased if diagnosis else ())
 
     def error(self, error: Exception) -> None:
         """Record a call that ended in an exception."""
-        if self.log is not None:
-            self._write({"event": "error", "error": f"{type(error).__name__}: {error}"})
-        self.counters.add("batches")
-        self.counters.add("errors")
+        self._write({"event": "error", "error": f"{type(error).__name__}: {error}"})
+        self.counters.add(batches=1, errors=1)
 
-    def event(self, kind: str, count: str | None = None, path: str | Path | None = None) -> None:
+    def event(self, kind: str, path: str | Path | None = None) -> None:
         """Record an event other than a batch."""
-        if count is not None:
-            self.counters.add(count)
-        if self.log is not None:
-            self._write({"event": kind} | ({} if path is None else {"path": path}))
+        if kind in COUNTED:
+            self.counters.add(**{COUNTED[kind]: 1})
+        self._write({"event": kind} if path is None else {"event": kind, "path": path})
 
     def to_disk(self) -> None:
         """Write the log to disk, so that it survives a power failure."""
@@ -187,7 +177,7 @@ class Recorder:
         try:
             action()
         except OSError as error:
-            self.counters.add("write_errors")
+            self.counters.add(write_errors=1)
             if not self._warned:
                 LOGGER.warning("dasp could not write %s and continues without: %s", what, error)
                 self._warned = True
@@ -197,7 +187,7 @@ class Recorder:
     def metrics(self, index: int, norms: Mapping[str, float]) -> str:
         """Return the counters, last scores and norms in Prometheus' text format."""
         diagnosis = self._last.diagnosis if self._last else None
-        gauges: Gauges = {
+        gauges: dict[str, tuple[str, Value]] = {
             "batch_index": ("Batches processed since the last reset", index),
             "last_batch_timestamp_seconds": ("Time of the last batch", self._last_time),
             "score": ("Redundancy in the last batch", diagnosis.scores if diagnosis else {}),
@@ -205,25 +195,21 @@ class Recorder:
         }
         return exposition(self.counters, gauges)
 
-    def _write(self, event: dict[str, Any]) -> None:
-        assert self.log is not None
-        if not self._begun and event["event"] == "fit":
-            self._fit = event  # the next event shows whether a run starts or resumes
+    def _write(self, event: Event) -> None:
+        if self.log is None:
             return
+        if not self._begun and event["event"] == "fit":
+            self._fit = [event]  # the next event shows whether a run starts or resumes
+            return
+        events = [event]
         if not self._begun and event["event"] != "resume":
-            modalities = self.counters.modalities
-            self._append({"event": "start", **self._about, "modalities": modalities})
-            if self._fit is not None:
-                self._append(self._fit)
+            start = {"event": "start", **self._about, "modalities": self.counters.modalities}
+            events = [start, *self._fit, event]
         self._begun = True
-        self._append(event)
-
-    def _append(self, event: dict[str, Any]) -> None:
-        assert self.log is not None
-        place = {"event": event["event"], "time": time.time()}
-        place["batch"] = self.counters.totals["batches"]
-        log, line = self.log, {**place, **event}
-        self.guarded(lambda: log.write(line), f"the event log {log.path}")
+        for each in events:
+            place = {"time": time.time(), "batch": self.counters.totals["batches"]}
+            line = {"event": each["event"], **place, **each}
+            self.guarded(partial(self.log.write, line), f"the event log {self.log.path}")
 
 
 def _lines(path: Path) -> Iterator[Event]:
