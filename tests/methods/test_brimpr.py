@@ -66,27 +66,20 @@ def test_the_teacher_is_softer_the_further_it_is():
     assert values == pytest.approx([1 + 0.2 / (1 + 2.718281828**5), 1.1, 1.2], abs=1e-6)
 
 
-def test_source_statistics_agree_with_the_reference(reference_model, reference_batches, figures):
-    expected, tta = figures("brimpr"), dasp.adapt(reference_model, "brimpr")
-    tta.fit([reference_batches[0], reference_batches[5]])
-    found = {**tta.method.moments, "joint": tta.method.joint_moments}
-    for name, moments in found.items():
+def test_statistics_and_losses_agree_with_the_reference(
+    reference_model, reference_batches, reference_config, figures
+):
+    expected, source = figures("brimpr"), [reference_batches[0], reference_batches[5]]
+    tta = dasp.adapt(reference_model, "brimpr", lr=reference_config["lr"])
+    tta.fit([{name: torch.cat([batch[name] for batch in source]) for name in source[0]}])
+    whole = tta.memory.capture().tensors
+    tta.fit(source)
+    for name, value in tta.memory.capture().tensors.items():
+        torch.testing.assert_close(value, whole[name])
+    for name, moments in {**tta.method.moments, "joint": tta.method.joint_moments}.items():
         for kind in ("mean", "std"):
             value = expected[f"source.{kind}.{name}"]
             torch.testing.assert_close(getattr(moments, kind), value, atol=1e-6, rtol=0)
-    whole = {n: torch.cat([reference_batches[i][n] for i in (0, 5)]) for n in ("audio", "video")}
-    before = tta.memory.capture().tensors
-    tta.fit([whole])
-    for name, value in tta.memory.capture().tensors.items():
-        torch.testing.assert_close(value, before[name])
-
-
-def test_the_loss_agrees_with_the_reference(
-    reference_model, reference_batches, reference_config, figures
-):
-    expected = figures("brimpr")
-    tta = dasp.adapt(reference_model, "brimpr", lr=reference_config["lr"])
-    tta.fit([reference_batches[0], reference_batches[5]])
     for name in ("audio", "video"):
         tta.adapters[name].values.data.copy_(expected[f"init.prompts_{name}"])
     losses = [tta(batch).loss for batch in reference_batches]
@@ -145,13 +138,12 @@ def test_it_comes_nearer_to_the_source_moments():
     assert far() < 0.95 * before
 
 
-def test_what_fit_learnt_survives_reset_and_saving(batches, tmp_path):
+def test_what_fit_learnt_survives_reset_and_saving(batches, tmp_path, same_state):
     tta = trial("brimpr", lr=1e-2)
     start = tta.memory.capture()
     tta(batches[0])
     tta.reset()
-    now = tta.memory.capture().tensors
-    assert all(torch.equal(value, now[name]) for name, value in start.tensors.items())
+    assert same_state(start, tta.memory.capture())
     tta(batches[0])
     tta.save(tmp_path / "state.safetensors")
     other = dasp.adapt(trial_model(), "brimpr", lr=1e-2)
@@ -162,29 +154,20 @@ def test_what_fit_learnt_survives_reset_and_saving(batches, tmp_path):
         other(batches[1])
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ([], "got 0 source samples"),
-        ([{name: torch.zeros(1, 4, 12) for name in ("audio", "video")}], "got 1 source samples"),
-    ],
-)
-def test_unusable_source_data_are_refused_and_change_nothing(source, message):
+@pytest.mark.parametrize("samples", [0, 1])
+def test_unusable_source_data_are_refused_and_change_nothing(samples, same_state):
     tta = trial("brimpr")
-    before = tta.memory.capture().tensors
-    with pytest.raises(InputError, match=message):
-        tta.fit(source)
-    after = tta.memory.capture().tensors
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    before = tta.memory.capture()
+    with pytest.raises(InputError, match=f"got {samples} source samples"):
+        tta.fit([{name: torch.zeros(1, 4, 12) for name in ("audio", "video")}] * samples)
+    assert same_state(before, tta.memory.capture())
 
 
 def test_a_batch_of_one_teaches_nothing(batches):
     tta = trial("brimpr")
-    outcome = tta({name: value[:1] for name, value in batches[0].items()})
-    assert not outcome.updated
-    assert outcome.rejected is None
-    assert torch.isfinite(outcome.logits).all()
-    two = tta({name: value[:2] for name, value in batches[0].items()})
+    one, two = (tta({n: value[:count] for n, value in batches[0].items()}) for count in (1, 2))
+    assert (one.updated, one.rejected) == (False, None)
+    assert torch.isfinite(one.logits).all()
     assert two.updated
 
 

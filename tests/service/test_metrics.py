@@ -12,7 +12,7 @@ GAUGES = ("dasp_score", "dasp_other", "dasp_index")
 
 def test_the_text_is_what_prometheus_reads():
     counters = Counters(["audio", 'a "strange"\\\nname'])
-    counters.add("batches", 3)
+    counters.add(batches=3)
     counters.add_each("flags", ["audio"])
     gauges = {
         "score": ("Score", {"audio": float("nan"), 'a "strange"\\\nname': float("inf")}),
@@ -20,7 +20,7 @@ def test_the_text_is_what_prometheus_reads():
         "index": ("A number", 1e-300),
     }
     found = {}
-    for family in text_string_to_metric_families(exposition(counters, gauges)):
+    for family in text_string_to_metric_families(exposition(counters, **gauges)):
         assert family.type == ("gauge" if family.name in GAUGES else "counter")
         found |= {(s.name, s.labels.get("modality")): s.value for s in family.samples}
     assert found["dasp_batches_total", None] == 3
@@ -41,7 +41,7 @@ def test_the_global_registry_is_left_alone(batches):
 
 def test_a_copy_can_be_gone_on_from_even_if_it_lacks_some():
     counters = Counters(["audio", "video"])
-    counters.add("batches", 4)
+    counters.add(batches=4)
     counters.add_each("missing", ["video"])
     twin = Counters(["audio", "video"])
     twin.take(counters.as_dict())

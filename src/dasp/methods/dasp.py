@@ -7,7 +7,7 @@ the fusion, `losses.py` entropy and KL.
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
@@ -29,23 +29,15 @@ Roles = Literal["diagnosed", "same", "opposite"]
 Role = Literal["source", "stable", "plastic", "both"]
 RoleOf = Mapping[str, Role]
 
-VARIANTS: Mapping[str, Mapping[str, str]] = {
-    "released": {
-        "score": "cosine",
-        "dimension_filter": "joint",
-        "threshold": "above",
-        "none_biased": "source",
-        "kl_from": "source",
-    },
-    "paper": {
-        "score": "correlation",
-        "dimension_filter": "own",
-        "threshold": "reached",
-        "none_biased": "adapt",
-        "kl_from": "adapted",
-    },
+VARIANTS = ("released", "paper")
+RULES = {
+    "score": ("cosine", "correlation"),
+    "dimension_filter": ("joint", "own"),
+    "threshold": ("above", "reached"),
+    "none_biased": ("source", "adapt"),
+    "kl_from": ("source", "adapted"),
 }
-"""Where the released code differs from the paper; each is an option of `Dasp` of its own."""
+"""Where the released code (first) and the paper (second) differ; each is an option of `Dasp`."""
 
 
 # Diagnosis via redundancy score (paper, section 3.2)
@@ -60,6 +52,10 @@ def redundancy(embeddings: Embeddings, score: str, dimension_filter: str) -> dic
     dimensions with variance above 1e-8 in the modality itself. "joint" (released): keep those
     whose spread over all modalities' rows together exceeds 5% of the largest spread. With fewer
     than two dimensions kept the score is 0. A dimension that does not vary correlates with none.
+
+    >>> x = torch.tensor([[1.0, 2.0], [2.0, 4.0], [4.0, 8.0]])
+    >>> round(float(redundancy({"audio": x}, "correlation", "own")["audio"]), 6)
+    1.0
     """
     centred = {name: value - value.mean(dim=0) for name, value in embeddings.items()}
     varies = {name: value.square().mean(dim=0) > 1e-8 for name, value in centred.items()}
@@ -67,21 +63,6 @@ def redundancy(embeddings: Embeddings, score: str, dimension_filter: str) -> dic
     if score == "cosine":
         return {n: _mean_squared_cosine(v[:, keep[n]]).sqrt() for n, v in embeddings.items()}
     return {n: _mean_squared_cosine((v * varies[n])[:, keep[n]]) for n, v in centred.items()}
-
-
-def paper_redundancy(embedding: Tensor) -> Tensor:
-    """Return the paper's score of one modality: (B, D) → (), in [0, 1]; always 0 at B = 1.
-
-    >>> x = torch.tensor([[1.0, 2.0], [2.0, 4.0], [4.0, 8.0]])
-    >>> round(float(paper_redundancy(x)), 6)
-    1.0
-    """
-    return redundancy({"it": embedding}, "correlation", "own")["it"]
-
-
-def released_redundancy(embeddings: Embeddings) -> dict[str, Tensor]:
-    """Return the scores of the authors' code: {name: (B, D)} → {name: ()}."""
-    return redundancy(embeddings, "cosine", "joint")
 
 
 def _spread(embeddings: Embeddings) -> Tensor:
@@ -175,13 +156,13 @@ class AdapterPair(nn.Module):
 
 
 def diversity(logits: Tensor) -> Tensor:
-    """Return L_div = Σ p̄ log p̄, each sample's p clamped to [1e-7, 1 − 1e-7]: (B, C) → ()."""
+    """Return L_div = Σ p̄ log p̄: (B, C) → ()."""
     mean = mean_prediction(logits)
     return (mean * mean.log()).sum()
 
 
 def mean_prediction(logits: Tensor) -> Tensor:
-    """Return p̄, the mean over the batch of the clamped predictions: (B, C) → (C,)."""
+    """Return p̄, the mean over the batch of p clamped to [1e-7, 1 − 1e-7]: (B, C) → (C,)."""
     return logits.softmax(dim=1).clamp(1e-7, 1 - 1e-7).mean(dim=0)
 
 
@@ -189,7 +170,8 @@ def mean_prediction(logits: Tensor) -> Tensor:
 class Dasp(Method):
     """Train, per batch, the plastic adapters of biased and the stable ones of unbiased modalities.
 
-    L = L_div + λ_ent·L_ent + λ_kl·Σ over unbiased modalities of L_kl.
+    L = L_div + λ_ent·L_ent + λ_kl·Σ over unbiased modalities of L_kl. Adapters that take no part
+    in a batch get no gradient and stay.
 
     Paper: He, Guo and Jin, "Decoupling Stability and Plasticity for Multi-Modal Test-Time
     Adaptation", CVPR 2026. `variant="paper"` follows its equations, `variant="released"` the
@@ -204,19 +186,16 @@ class Dasp(Method):
 
     Two options are the paper's ablation, which it names but does not define:
 
-    - `adapter_kinds="plastic"` or `"stable"` gives each modality only that adapter, which replaces
-      the other: biased or not, it is applied and learns, nothing is detached, and as before only
-      unbiased modalities have a KL term. The row thus asks whether two adapters are needed, not
-      whether a modality should adapt at all.
-    - `roles="same"`, without asymmetry: in every modality both adapters are applied and learn,
-      nothing is detached, and every modality has a KL term. The diagnosis then decides only
-      whether anything is biased (`none_biased`).
+    - `adapter_kinds="plastic"` or `"stable"` gives each modality only that adapter: biased or not,
+      it is applied and learns, and as before only unbiased modalities have a KL term. This asks
+      whether two adapters are needed, not whether a modality should adapt at all.
+    - `roles="same"`, without asymmetry: in every modality both adapters are applied and learn, and
+      every modality has a KL term. The diagnosis only decides whether anything is biased.
     - `roles="opposite"`: biased modalities are treated as unbiased ones (stable adapter, KL) and
       vice versa. If none is biased and `none_biased` is "adapt", all use the plastic adapter.
 
     Passes through the fusion: one per modality for the scores (its logits are also p_src), a joint
-    one with gradient, and one more per modality with a KL term of weight above 0. In a batch
-    without update: the scores and a joint one, without gradient.
+    one with gradient, and one more per modality with a KL term of weight above 0.
     """
 
     version = 1
@@ -253,17 +232,13 @@ class Dasp(Method):
         one_of("adapter_kinds", adapter_kinds, "both", "stable", "plastic")
         one_of("roles", roles, "diagnosed", "same", "opposite")
         self._rules = {}
-        for name, usual in VARIANTS[variant].items():
-            given = getattr(self, name)
+        for name, allowed in RULES.items():
+            given, usual = getattr(self, name), allowed[VARIANTS.index(variant)]
             self._rules[name] = usual if given is None else given
-            one_of(name, self._rules[name], *(rules[name] for rules in VARIANTS.values()))
+            one_of(name, self._rules[name], *allowed)
         for name in self.model.modalities:
             pair = AdapterPair(self.model.embed_dim, stable_rank, self.generator, adapter_kinds)
             self.adapters[name] = self.module_like_model(pair)
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train all adapters; those that take no part in a batch get no gradient and stay."""
-        return self.adapters.parameters()
 
     def step(self, batch: Tokens) -> Step:
         """Diagnose, predict from adapted tokens, and compute the loss and its gradient."""

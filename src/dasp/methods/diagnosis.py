@@ -17,24 +17,18 @@ from torch import Tensor, nn
 from dasp.core.errors import InputError
 from dasp.core.types import Diagnosis, Fused
 from dasp.methods.dasp import Score, diagnose, redundancy
-from dasp.methods.distributed import ALONE, Group
+from dasp.methods.distributed import ALONE, Ranks
 from dasp.methods.losses import entropy
 
 RobustScore = Score | Literal["corrected", "profile"]
 Level = Literal["lowest", "own"]
-NUMBERS = 2  # of a profile
 LEVEL_BATCH = 64  # samples over which the level of clean data is measured
 SHARPEST = 128  # clean samples of another day differ a little: more than this many do not count
 RECENT = 8  # samples that are enough to see that the stream has changed
 
 
 def profile(alone: Fused) -> Tensor:
-    """Return log ‖embedding‖ and the entropy of the prediction of each sample: → (B, 2).
-
-    >>> alone = Fused(torch.ones(3, 4), torch.zeros(3, 5))
-    >>> profile(alone)[0].tolist() == [torch.tensor(2.0).log(), torch.tensor(5.0).log()]
-    True
-    """
+    """Return log ‖embedding‖ and the entropy of the prediction of each sample: → (B, 2)."""
     length = alone.embedding.norm(dim=1).clamp(min=1e-12).log()
     return torch.stack([length, entropy(alone.logits)], dim=1)
 
@@ -48,18 +42,18 @@ class CleanProfile(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(NUMBERS))
-        self.register_buffer("precision", torch.eye(NUMBERS))
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("precision", torch.eye(2))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
 
     def fit(self, rows: Tensor) -> None:
         """Learn from the profiles (n, 2) of clean samples."""
-        if len(rows) <= 2 * NUMBERS:
+        if len(rows) < 5:
             raise InputError(f"fit() got {len(rows)} clean samples, which is too few: give 32.")
         rows = rows.to(self.mean)
         centred = rows - rows.mean(dim=0)
         # The floor is for a model that is equally sure of every sample.
-        spread = centred.T @ centred / (len(rows) - 1) + 1e-6 * torch.eye(NUMBERS).to(rows)
+        spread = centred.T @ centred / (len(rows) - 1) + 1e-6 * torch.eye(2).to(rows)
         self.mean.copy_(rows.mean(dim=0))
         self.precision.copy_(torch.linalg.inv(spread))
         self.count.fill_(len(rows))
@@ -93,9 +87,6 @@ def without_noise_floor(squared: float, rows: int) -> float:
 
     Independent dimensions have r² = 1/(B − 1) on average; r² − (1 − r²)/(B − 2) is 0 for them at
     any B, and may be negative. It is 0 for fewer than three rows.
-
-    >>> abs(without_noise_floor(1 / 63, 64)) < 1e-9, without_noise_floor(1.0, 8)
-    (True, 1.0)
     """
     return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
 
@@ -111,12 +102,12 @@ class Rules:
 
     @property
     def form(self) -> Score:
-        """Return the form of redundancy that the score is computed from."""
+        """The form of redundancy that the score is computed from."""
         return "correlation" if self.score in ("correlation", "corrected") else "cosine"
 
     @property
     def limit(self) -> float:
-        """Return what χ² with two degrees of freedom exceeds in this share of clean batches."""
+        """What χ² with two degrees of freedom exceeds in this share of clean batches."""
         return -2 * math.log(self.false_alarms)
 
 
@@ -129,7 +120,7 @@ class Diagnoser(nn.Module):
     def __init__(self, modalities: Sequence[str], rules: Rules) -> None:
         super().__init__()
         self.rules = rules
-        self.recent = nn.ModuleDict({name: _Queue(rules.queue) for name in modalities})
+        self.recent = nn.ModuleDict({name: _Queue() for name in modalities})
         self.clean = nn.ModuleDict({name: CleanProfile() for name in modalities})
         self.places = {name: place for place, name in enumerate(modalities)}
         self.register_buffer("levels", torch.full((len(modalities),), torch.inf))
@@ -158,12 +149,9 @@ class Diagnoser(nn.Module):
 
     @torch.no_grad()
     def forward(
-        self, alone: Mapping[str, Fused], delta: float, remember: bool, group: Group = ALONE
+        self, alone: Mapping[str, Fused], delta: float, remember: bool, group: Ranks = ALONE
     ) -> Diagnosis:
-        """Diagnose the modalities present; with `remember`, the batch counts for later ones.
-
-        If ranks share the stream, `alone` is of this rank's samples, the diagnosis of all ranks'.
-        """
+        """Diagnose the modalities present; with `remember`, the batch counts for later ones."""
         if self.rules.score == "profile" and self.fitted:
             return self._by_profile(alone, remember, group)
         rows = {name: group.gather(fused.embedding) for name, fused in alone.items()}
@@ -172,7 +160,7 @@ class Diagnoser(nn.Module):
             return diagnose(scores, delta, strict=True)
         return self._against_own_levels(scores, delta, remember)
 
-    def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Group) -> Diagnosis:
+    def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Ranks) -> Diagnosis:
         scores = {}
         for name, fused in alone.items():
             own = self.clean[name]
@@ -212,30 +200,22 @@ class Diagnoser(nn.Module):
         self, name: str, rows: Tensor, remember: bool, clean: CleanProfile | None = None
     ) -> Tensor:
         """Return rows (B, K) with remembered ones before them, as many as the queue holds."""
-        queue = self.recent[name]
+        queue, size, recent = self.recent[name], self.rules.queue, rows
         assert isinstance(queue, _Queue)
-        if queue.size == 0:
+        if size == 0:
             return rows
-        recent = queue.before(rows)
+        if queue.rows.shape[1] == rows.shape[1]:  # else there are none yet, or of another kind
+            recent = torch.cat([queue.rows.to(rows), rows])[-max(size, len(rows)) :]
         if clean is not None:
             recent = clean.since_change(recent, len(rows), self.rules.limit)
         if remember:
-            queue.rows = recent[-queue.size :].detach().clone()
+            queue.rows = recent[-size:].detach().clone()
         return recent
 
 
 class _Queue(nn.Module):
-    """The last rows of a stream, oldest first, as one buffer."""
+    rows: Tensor  # (n, K), the last of a stream, oldest first
 
-    rows: Tensor  # (n, K), n at most `size`
-
-    def __init__(self, size: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.size = size
         self.register_buffer("rows", torch.empty(0, 0))
-
-    def before(self, rows: Tensor) -> Tensor:
-        """Return rows (B, K) with the kept ones before them: the last max(size, B)."""
-        if self.rows.shape[1] != rows.shape[1]:  # nothing yet, or of another kind
-            return rows
-        return torch.cat([self.rows.to(rows), rows])[-max(self.size, len(rows)) :]

@@ -81,10 +81,9 @@ def adapt(
     seed: int = 0,
     **hyper: Any,
 ) -> "Adaptation":
-    """Make a model adapt while it is used.
+    """Make a model adapt while it is used: `tta(inputs)` then infers and adapts.
 
-    The model is put in evaluation mode and frozen except for what the method trains; `tta(inputs)`
-    then infers and adapts.
+    The model is put in evaluation mode and frozen except for what the method trains.
 
     Args:
         model: any model of the contract, see `dasp.core.contract`.
@@ -105,7 +104,7 @@ def adapt(
         seed: seed of the adapters' initial weights and of the method's own draws.
         **hyper: hyper-parameters of the method, such as `variant="paper"`.
     """
-    company = ALONE if group is None else Ranks(group, device_of(model))
+    company = Ranks(group, device_of(model))
     writes = company.rank == 0
     with company.together():
         built = build_method(method, model, seed, **hyper)
@@ -140,8 +139,7 @@ class Adaptation:
     """A model that adapts while it is used: calling it *is* adapting.
 
     Whatever goes wrong inside a call (a bad batch, an exception raised by the model), the state
-    afterwards is the state before it. Calls from several threads are serialised: they give what
-    the same calls give one after another, in the order of their arrival.
+    afterwards is the state before it. Calls from several threads are run one after another.
     """
 
     def __init__(
@@ -181,7 +179,7 @@ class Adaptation:
     @property
     def model(self) -> nn.Module:
         """The model being adapted."""
-        return self.method.model  # type: ignore[return-value]
+        return self.method.model  # type: ignore[no-any-return]
 
     @property
     def adapters(self) -> nn.ModuleDict:
@@ -191,7 +189,9 @@ class Adaptation:
     @property
     def trainable(self) -> Trainable:
         """What is trained, and how much; print it for a report."""
-        return self.memory.report()
+        shapes = {name: tuple(weight.shape) for name, weight in self.memory.weights.items()}
+        count = sum(weight.numel() for weight in self.memory.weights.values())
+        return Trainable(shapes, count, sum(p.numel() for p in self.method.parameters()))
 
     @property
     def counters(self) -> dict[str, Any]:
@@ -342,30 +342,29 @@ _CLAIMING = threading.Lock()
 
 
 def _claim_model(adaptation: Adaptation) -> None:
-    """Make an adaptation a user of its model, and close those whose model it is, if need be.
+    """Make an adaptation a user of its model, and close those that it would disturb.
 
     Methods that leave the model's own weights alone (Source, DASP, TSA) may share it. If one of
     them trains those weights, adapting the model again returns it to its source state and closes
     the earlier adaptations: their next call raises an error instead of giving a wrong number.
     """
-    own = _model_weights(adaptation.method)
+    own = _model_weights(adaptation)
     with _CLAIMING:
-        others = [user for user in _LIVE if not own.isdisjoint(_model_weights(user.method))]
-        changes = [user for user in others if _trains_model(user.method)]
+        others = [user for user in _LIVE if not own.isdisjoint(_model_weights(user))]
+        changes = [user for user in others if _trains_model(user)]
         for user in changes:
             user.reset()
-        if changes or _trains_model(adaptation.method):
+        if changes or _trains_model(adaptation):
             _LIVE.difference_update(others)
         _LIVE.add(adaptation)
 
 
-def _trains_model(method: Method) -> bool:
-    return not _model_weights(method).isdisjoint(map(id, method.trainable()))
+def _model_weights(user: Adaptation) -> set[int]:
+    return set(map(id, user.model.parameters()))  # models with faster encoders share them
 
 
-def _model_weights(method: Method) -> set[int]:
-    """Return the identities of a model's weights; models with faster encoders share them."""
-    return set(map(id, method.model.parameters()))
+def _trains_model(user: Adaptation) -> bool:
+    return not _model_weights(user).isdisjoint(map(id, user.memory.weights.values()))
 
 
 @contextmanager
@@ -393,29 +392,44 @@ class Loop:
     def run(self, batch: Inputs, kind: str, frozen: bool) -> Outcome:
         """Check a batch of "inputs" or "tokens" and run it.
 
-        A batch with NaN or Inf is rejected: its other samples are predicted and nothing is
-        learned. The same holds for this rank's samples if another rank fails.
+        If another rank fails, this rank's samples are predicted and nothing is learned.
         """
+        group = self.method.group
         try:
-            with self.method.group.together():
-                return self._run(_checked(batch, self.method, kind), kind, frozen)
+            with group.together():
+                outcome = self._run(_checked(batch, self.method, kind), kind, frozen)
+                return replace(outcome, logits=group.own(outcome.logits))
         except PeerError as error:
             with _apart(self.method):
                 outcome = self._run(batch, kind, frozen=True)
             return replace(outcome, rejected=str(error))
 
     def _run(self, batch: Inputs, kind: str, frozen: bool) -> Outcome:
+        """Infer on a batch and, unless `frozen`, learn from it; return what all ranks' samples got.
+
+        A batch with samples that hold NaN or Inf, or that the model fails on, is rejected: those
+        get NaN logits, the others are predicted without them, and nothing is learned.
+        """
         self._meet(batch, f"{kind}, frozen" if frozen else kind)
         own = finite_rows(batch)
-        finite = self.method.group.gather(own)
-        if len(finite) and finite.all():
-            prepared = self._prepared(batch, kind)
-            return self._infer(prepared) if frozen else self._learn(prepared)
-        rows: Tokens = {name: value[own] for name, value in batch.items()}
-        if finite.any():
-            rows = self._prepared(rows, kind)
-        why = _spoilt(batch, own, finite) if len(finite) else "no rank has samples"
-        return self._infer_rows(rows, finite, why)
+        rows = self.method.group.gather(own)
+        why = _spoilt(batch, own, rows) if len(rows) else "no rank has samples"
+        if len(rows) and rows.all():
+            batch, kind = self._prepared(batch, kind), "tokens"
+            outcome = self._infer(batch) if frozen else self._learn(batch)
+            rows = predicted_rows(outcome.logits)
+            if rows.all() or outcome.rollback:
+                return outcome
+            own = self.method.group.own(rows)
+            why = OVERFLOW + _counted(own, rows)
+        shape = len(rows), self.method.model.num_classes
+        logits, diagnosis = torch.full(shape, torch.nan, device=rows.device), None
+        if rows.any():
+            usable = {name: value[own] for name, value in batch.items()}
+            found = self._infer(self._prepared(usable, kind))
+            found.logits[~predicted_rows(found.logits)] = torch.nan
+            logits[rows], diagnosis = found.logits, found.diagnosis
+        return Outcome(logits, diagnosis, rejected=why)
 
     def _meet(self, batch: Inputs, kind: str) -> None:
         """Begin a call, in which all ranks must be given the same and be in the same state."""
@@ -448,9 +462,9 @@ class Loop:
             raise
         if outcome.rejected:
             memory.restore(before)
-            return self._without_failures(batch, outcome)
-        memory.batch_index += 1
-        return self._own(outcome)
+        else:
+            memory.batch_index += 1
+        return outcome
 
     def _adapt(self, batch: Tokens) -> Outcome:
         first: Step | None = None
@@ -502,32 +516,7 @@ class Loop:
     def _infer(self, batch: Tokens) -> Outcome:
         """Infer on a prepared batch with the adapted state, changing nothing."""
         prediction = self._predict(batch)
-        outcome = Outcome(self._rebalanced(prediction.logits), prediction.diagnosis)
-        return self._without_failures(batch, outcome)
-
-    def _infer_rows(self, batch: Tokens, rows: Tensor, why: str) -> Outcome:
-        """Infer on the usable samples, `rows` (B,) bool, of a batch rejected because of the others.
-
-        `batch` holds only the usable samples, prepared; the others get NaN logits. If ranks share
-        the stream, `rows` are those of all ranks and `batch` holds this rank's.
-        """
-        shape = len(rows), self.method.model.num_classes
-        logits, diagnosis = torch.full(shape, torch.nan, device=rows.device), None
-        if rows.any():
-            prediction = self._predict(batch)
-            own = self._rebalanced(prediction.logits)
-            own[~predicted_rows(own)] = torch.nan
-            logits[rows], diagnosis = own, prediction.diagnosis
-        return self._own(Outcome(logits, diagnosis, rejected=why))
-
-    def _without_failures(self, batch: Tokens, outcome: Outcome) -> Outcome:
-        """Predict again without the samples that the model failed on: they spoil the diagnosis."""
-        rows = predicted_rows(outcome.logits)
-        if rows.all():
-            return self._own(outcome)
-        own = self.method.group.own(rows)
-        good = {name: value[own] for name, value in batch.items()}
-        return self._infer_rows(good, rows, OVERFLOW + _counted(own, rows))
+        return Outcome(self._rebalanced(prediction.logits), prediction.diagnosis)
 
     def run_alone(self, batch: Inputs, kind: str) -> dict[str, Tensor]:
         """Check a batch and predict from each of its modalities by itself: {name: (B, C)}."""
@@ -567,10 +556,6 @@ class Loop:
             return self.method.adapted_tokens(batch)
         return Method.adapted_tokens(self.method, batch)
 
-    def _own(self, outcome: Outcome) -> Outcome:
-        """Return this rank's rows of an outcome for all ranks' samples."""
-        return replace(outcome, logits=self.method.group.own(outcome.logits))
-
     def _rebalanced(self, logits: Tensor) -> Tensor:
         return logits if self._rebalancer is None else self._rebalancer(logits)
 
@@ -582,14 +567,11 @@ class Loop:
 def learns_from(method: Method, batch: Tokens) -> bool:
     """Tell whether a method learns from a batch, given the modalities that it lacks.
 
-    The prediction and the diagnosis are made from the modalities that are present.
-
-    - A method that treats modalities alike, however many there are, runs as usual on those
-      present. Weights of an absent modality get no gradient, so the optimizer does not move them.
-    - A method that weighs modalities against each other learns nothing from such a batch: one for
-      exactly two of them, one that trains how the fusion attends from one to another, and one that
-      says so (`Method.learns_from_part = False`). The prediction is then made with the model's
-      current weights, without what the method put around them.
+    A method that treats modalities alike runs as usual on those present: weights of an absent one
+    get no gradient, so the optimizer does not move them. A method that weighs modalities against
+    each other learns nothing from such a batch: one for exactly two of them, one that trains how
+    the fusion attends, and one that says so (`Method.learns_from_part`). The prediction is then
+    made with the model's current weights, without what the method put around them.
     """
     if len(batch) == len(method.model.modalities):
         return True
@@ -598,15 +580,11 @@ def learns_from(method: Method, batch: Tokens) -> bool:
 
 
 def _checked(batch: Inputs, method: Method, kind: str) -> dict[str, Tensor]:
-    """Refuse what the method cannot take as "inputs" or "tokens"; return a batch that it can.
-
-    Modalities may be missing, but not all of them. If ranks share the stream, one may have no
-    samples.
-    """
+    """Refuse what the method cannot take as "inputs" or "tokens"; return a batch that it can."""
     if kind == "tokens" and method.tunes_encoder:
         raise ContractError(f"{type(method).__name__} tunes the encoder: call it with raw inputs.")
     check_batch(batch, method.model, kind, part=True, no_samples=method.group.size > 1)
-    check_placement(batch, method.model)  # type: ignore[arg-type]
+    check_placement(batch, method.model)
     # A tensor created in inference mode cannot take part in training; its copy can.
     return {name: v.clone() if v.is_inference() else v for name, v in batch.items()}
 
@@ -625,7 +603,7 @@ def _clean_batches(source: Iterable[Inputs], method: Method) -> Iterator[Inputs]
                 "leave the labels out."
             )
         check_batch(batch, method.model)
-        check_placement(batch, method.model)  # type: ignore[arg-type]
+        check_placement(batch, method.model)
         finite = finite_rows(batch)
         if not finite.all():
             raise InputError(f"clean samples must be finite: {_spoilt(batch, finite)}.")

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from dasp.core.errors import ContractError, OptionError, StateError
 from dasp.core.files import atomic_path, remove_parts
-from dasp.core.types import Step, Trainable
+from dasp.core.types import Step
 from dasp.methods.base import METHODS, Method, hyperparameters, whole
 from dasp.service.events import Recorder
 
@@ -112,11 +112,11 @@ class Memory:
         """Copy the whole state."""
         tensors = {f"weight/{n}": p.detach().clone() for n, p in self.weights.items()}
         tensors |= {f"buffer/{n}": b.clone() for n, b in self.buffers().items()}
-        if self.optimizer:
-            for name, parameter in self.weights.items():
-                for key, value in self.optimizer.state.get(parameter, {}).items():
-                    if isinstance(value, Tensor):
-                        tensors[f"optimizer/{name}/{key}"] = value.clone()
+        moments = self.optimizer.state if self.optimizer else {}
+        for name, parameter in self.weights.items():
+            for key, value in moments.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer/{name}/{key}"] = value.clone()
         return Snapshot(tensors, self.batch_index)
 
     @torch.no_grad()
@@ -147,16 +147,10 @@ class Memory:
         halves = (p.detach().reshape(-1).view(torch.int16) for p in self.weights.values())
         return int(sum(half.sum() for half in halves))
 
-    def report(self) -> Trainable:
-        """Return what is trained, and how much."""
-        shapes = {name: tuple(parameter.shape) for name, parameter in self.weights.items()}
-        count = sum(parameter.numel() for parameter in self.weights.values())
-        return Trainable(shapes, count, sum(p.numel() for p in self.method.parameters()))
-
     def digest(self, source: Snapshot) -> str:
         """Return a hash of the model's weights in the source state: names, shapes and bytes."""
         digest = hashlib.sha256()
-        model: nn.Module = self.method.model  # type: ignore[assignment]
+        model = self.method.model
         for name, value in sorted(model.state_dict().items()):
             value = source.tensors.get(f"weight/model.{name}", value)
             digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
@@ -172,10 +166,7 @@ class Memory:
         return {"format": FORMAT, **self._belonging(), **place, "tensors": tensors}
 
     def unpack(self, state: State, where: str) -> Snapshot:
-        """Return a saved state as a snapshot; refuse one that belongs to another method or model.
-
-        `where` names the state in error messages.
-        """
+        """Return a state as a snapshot; refuse another method's or model's, calling it `where`."""
         if not isinstance(state, dict) or state.get("format") != FORMAT:
             found = state.get("format") if isinstance(state, dict) else type(state).__name__
             raise StateError(f"{where} is not a saved state (format {found!r}).")

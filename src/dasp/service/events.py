@@ -17,7 +17,6 @@ A number that is not finite is null, so that every line is JSON.
 import errno
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,10 +26,9 @@ from typing import Any
 
 from dasp.core.errors import DataError, OptionError
 from dasp.core.types import Outcome
-from dasp.service.metrics import Counters, Value, exposition
+from dasp.service.metrics import Counters, exposition
 
 LIMIT = 64 * 2**20  # bytes per file; with the previous file, a log takes at most twice this
-OUTCOME = ("updated", "loss", "rejected", "rollback")  # fields of an outcome in its event
 COUNTED = {"reset": "resets", "save": "saves", "load": "loads", "resume": "loads"}
 Event = dict[str, Any]
 LOGGER = logging.getLogger("dasp")
@@ -50,11 +48,17 @@ class EventLog:
         if self.path.is_dir():
             raise OptionError(f"log={str(path)!r} is a directory: give the path of a file.")
         if self.path.exists():
-            self._refuse_foreign()
+            with self.path.open("rb") as file:
+                first = file.readline()
+            if first.endswith(b"\n") and not isinstance(_parsed(first), dict):
+                raise OptionError(
+                    f"log={str(path)!r} exists and is not an event log: give another path."
+                )
 
     def write(self, event: Mapping[str, Any]) -> None:
         """Append one event, completely or not at all; raise OSError if that fails."""
-        line = (json.dumps(_plain(event), allow_nan=False) + "\n").encode()
+        plain = json.loads(json.dumps(event, default=_text), parse_constant=lambda _: None)
+        line = (json.dumps(plain) + "\n").encode()
         if not self._mended:
             self._mend()
         if self.path.exists() and 0 < self.path.stat().st_size > self.limit - len(line):
@@ -79,14 +83,6 @@ class EventLog:
             with self.path.open("rb+") as file:
                 file.truncate(file.read().rfind(b"\n") + 1)
         self._mended = True
-
-    def _refuse_foreign(self) -> None:
-        with self.path.open("rb") as file:
-            first = file.readline()
-        if first.endswith(b"\n") and not isinstance(_parsed(first), dict):
-            raise OptionError(
-                f"log={str(self.path)!r} exists and is not an event log: give another path."
-            )
 
 
 def older(path: Path) -> Path:
@@ -113,6 +109,28 @@ def read(path: str | Path) -> list[Event]:
     return kept
 
 
+def _lines(path: Path) -> Iterator[Event]:
+    for file in filter(Path.is_file, (older(path), path)):
+        lines = file.read_bytes().split(b"\n")
+        for number, line in enumerate(lines[:-1], start=1):  # after the last \n: a truncated line
+            event = _parsed(line)
+            if not isinstance(event, dict) or not {"event", "batch"} <= event.keys():
+                raise DataError(f"{file}, line {number} is not an event: {line[:60]!r}.")
+            yield event
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _text(value: object) -> str | list[str]:
+    """Return what JSON has no type for, such as a set or a path, as text."""
+    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
+
+
 class Recorder:
     """The counters of an adaptation and, optionally, its event log.
 
@@ -126,7 +144,7 @@ class Recorder:
         self.log = None if log is None else EventLog(log)
         self._about, self._begun, self._warned = about, False, False
         self._fit: list[Event] = []
-        self._last: Outcome | None = None
+        self._scores: Mapping[str, float] = {}  # of the last batch
         self._last_time = 0.0
 
     def outcome(
@@ -138,23 +156,22 @@ class Recorder:
         frozen: bool = False,
     ) -> None:
         """Record the outcome of one call; `norms` is only called if there is a log."""
-        counters, size, diagnosis = self.counters, len(outcome.logits), outcome.diagnosis
+        counters, size, found = self.counters, len(outcome.logits), outcome.diagnosis
         missing = [name for name in counters.modalities if name not in present]
         if self.log is not None:
             event: Event = {"event": "frozen" if frozen else "batch", "index": index, "size": size}
-            event |= {"present": present, "missing": missing}
-            event |= {"scores": diagnosis and diagnosis.scores}
-            event |= {"biased": diagnosis and diagnosis.biased}
-            event |= {name: getattr(outcome, name) for name in OUTCOME}
-            self._write(event | {"norms": norms()})
+            event |= {"present": present, "missing": missing, "scores": found and found.scores}
+            event |= {"biased": found and found.biased, "updated": outcome.updated}
+            event |= {"loss": outcome.loss, "rejected": outcome.rejected}
+            self._write(event | {"rollback": outcome.rollback, "norms": norms()})
         if frozen:
             counters.add(frozen=1)
             return
-        self._last, self._last_time = outcome, time.time()
+        self._scores, self._last_time = found.scores if found else {}, time.time()
         counters.add(batches=1, samples=size, updates=outcome.updated)
         counters.add(rejections=bool(outcome.rejected), rollbacks=bool(outcome.rollback))
         counters.add_each("missing", missing)
-        counters.add_each("flags", diagnosis.biased if diagnosis else ())
+        counters.add_each("flags", found.biased if found else ())
 
     def error(self, error: Exception) -> None:
         """Record a call that ended in an exception."""
@@ -186,14 +203,13 @@ class Recorder:
 
     def metrics(self, index: int, norms: Mapping[str, float]) -> str:
         """Return the counters, last scores and norms in Prometheus' text format."""
-        diagnosis = self._last.diagnosis if self._last else None
-        gauges: dict[str, tuple[str, Value]] = {
-            "batch_index": ("Batches processed since the last reset", index),
-            "last_batch_timestamp_seconds": ("Time of the last batch", self._last_time),
-            "score": ("Redundancy in the last batch", diagnosis.scores if diagnosis else {}),
-            "adapter_norm": ("Distance of the adapters from their source state", norms),
-        }
-        return exposition(self.counters, gauges)
+        return exposition(
+            self.counters,
+            batch_index=("Batches processed since the last reset", index),
+            last_batch_timestamp_seconds=("Time of the last batch", self._last_time),
+            score=("Redundancy in the last batch", self._scores),
+            adapter_norm=("Distance of the adapters from their source state", norms),
+        )
 
     def _write(self, event: Event) -> None:
         if self.log is None:
@@ -210,37 +226,3 @@ class Recorder:
             place = {"time": time.time(), "batch": self.counters.totals["batches"]}
             line = {"event": each["event"], **place, **each}
             self.guarded(partial(self.log.write, line), f"the event log {self.log.path}")
-
-
-def _lines(path: Path) -> Iterator[Event]:
-    for file in (older(path), path):
-        if not file.is_file():
-            continue
-        lines = file.read_bytes().split(b"\n")
-        for number, line in enumerate(lines[:-1], start=1):  # after the last \n: a truncated line
-            event = _parsed(line)
-            if not isinstance(event, dict) or not {"event", "batch"} <= event.keys():
-                raise DataError(f"{file}, line {number} is not an event: {line[:60]!r}.")
-            yield event
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value to JSON types; numbers that are not finite become None."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(own) for name, own in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(own) for own in value]
-    if isinstance(value, set | frozenset):
-        return sorted(map(str, value))
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return str(value)

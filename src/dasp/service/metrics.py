@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -61,33 +61,28 @@ class Counters:
             self.by_modality[name] = {m: int(then.get(m, 0)) for m in own}
 
 
-class _Collected(Collector):
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> list[Metric]:
-        return self._metrics
+class _Metrics(list[Metric], Collector):
+    def collect(self) -> Iterable[Metric]:
+        return self
 
 
-def exposition(counters: Counters, gauges: Mapping[str, tuple[str, Value]]) -> str:
-    """Return counters and gauges {name: (help, value)} in Prometheus' text format.
+def exposition(counters: Counters, **gauges: tuple[str, Value]) -> str:
+    """Return counters and gauges, name=(help, value), in Prometheus' text format.
 
     >>> counters = Counters(["audio"])
     >>> counters.add(batches=1)
-    >>> text = exposition(counters, {"score": ("Last score", {"audio": 0.5})})
+    >>> text = exposition(counters, score=("Last score", {"audio": 0.5}))
     >>> [line for line in text.splitlines() if line[0] != "#" and not line.endswith(" 0.0")]
     ['dasp_batches_total 1.0', 'dasp_score{modality="audio"} 0.5']
     """
     counts, helps = counters.as_dict(), TOTALS | BY_MODALITY
     metrics = [_metric(CounterMetricFamily, n, text, counts[n]) for n, text in helps.items()]
     metrics += [_metric(GaugeMetricFamily, n, text, value) for n, (text, value) in gauges.items()]
-    registry = CollectorRegistry()  # not the global one
-    registry.register(_Collected(metrics))
-    return generate_latest(registry).decode()
+    return generate_latest(_Metrics(metrics)).decode()
 
 
 def _metric(
-    kind: type[CounterMetricFamily] | type[GaugeMetricFamily], name: str, text: str, value: Value
+    kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, value: Value
 ) -> Metric:
     if not isinstance(value, Mapping):
         return kind(f"dasp_{name}", text, value=value)
