@@ -83,15 +83,9 @@ def seen_and_heard(model, size, seed):
 
 
 def record(outcome):
-    diagnosis = outcome.diagnosis
-    return {
-        "logits": outcome.logits,
-        "scores": None if diagnosis is None else dict(diagnosis.scores),
-        "biased": None if diagnosis is None else sorted(diagnosis.biased),
-        "updated": outcome.updated,
-        "loss": outcome.loss,
-        "rejected": outcome.rejected,
-    }
+    found, fields = outcome.diagnosis, ("logits", "updated", "loss", "rejected")
+    diagnosis = {"scores": found and dict(found.scores), "biased": found and sorted(found.biased)}
+    return diagnosis | {name: getattr(outcome, name) for name in fields}
 
 
 def adapting(name, place):

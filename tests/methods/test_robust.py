@@ -10,7 +10,7 @@ import dasp
 from dasp.core.errors import ContractError, InputError, OptionError
 from dasp.core.types import Fused, Step
 from dasp.methods.dasp import diversity, redundancy
-from dasp.methods.diagnosis import CleanProfile, Diagnoser, Rules, profile, without_noise_floor
+from dasp.methods.diagnosis import CleanProfile, Diagnoser, profile, without_noise_floor
 from dasp.methods.robust import CollapseGuard, Robust, divergence_from_mix, healthy_mix
 from dasp.models import Toy
 from dasp.streams.synthetic import SyntheticWorld
@@ -189,9 +189,9 @@ NAMES = ("audio", "video", "depth")
 DELTA = 0.05
 
 
-def rules(**changes):
+def unfitted(**changes):
     usual = {"score": "profile", "level": "own", "queue": 0, "false_alarms": 0.001}
-    return Rules(**usual | changes)
+    return Diagnoser(NAMES, **usual | changes)
 
 
 def alone(count=64, seed=0, shifted=(), names=NAMES):
@@ -208,7 +208,7 @@ def alone(count=64, seed=0, shifted=(), names=NAMES):
 
 
 def fitted(**changes):
-    diagnoser = Diagnoser(NAMES, rules(**changes))
+    diagnoser = unfitted(**changes)
     diagnoser.fit(alone(128, seed=9))
     return diagnoser
 
@@ -222,18 +222,16 @@ def test_any_number_of_modalities_can_be_flagged(score, shifted):
 
 
 def test_the_lowest_level_can_never_flag_all():
-    diagnoser = Diagnoser(NAMES, rules(score="cosine", level="lowest"))
+    diagnoser = unfitted(score="cosine", level="lowest")
     assert diagnoser(alone(shifted=NAMES), DELTA, True).biased < set(NAMES)
     assert not diagnoser.uses_source
 
 
 def test_without_clean_samples_the_lowest_so_far_or_of_the_others_is_the_level():
-    diagnoser = Diagnoser(NAMES, rules())
+    diagnoser = unfitted()
     assert not diagnoser(alone(seed=1), DELTA, True).biased
     assert diagnoser(alone(seed=2, shifted=NAMES), DELTA, True).biased == set(NAMES)
-    damaged_from_the_start = Diagnoser(NAMES, rules())
-    found = damaged_from_the_start(alone(seed=1, shifted=("video",)), DELTA, True)
-    assert found.biased == {"video"}
+    assert unfitted()(alone(seed=1, shifted=("video",)), DELTA, True).biased == {"video"}
 
 
 def test_single_samples_are_diagnosed_with_a_queue_and_a_change_is_seen():
@@ -278,33 +276,27 @@ def weights():
     return [nn.Parameter(torch.zeros(3))]
 
 
-def test_predictions_in_one_class_are_taken_back(weights):
-    guard = CollapseGuard(CLASSES, weights)
-    for seed in range(20):
-        assert guard.judge(spread(seed), spread(seed).softmax(1), weights) is None
-    weights[0].data.fill_(7.0)
-    whys = [guard.judge(one_class(), spread(i).softmax(1), weights) for i in range(6)]
-    assert any(whys)
-    assert "classes" in next(filter(None, whys))
-    guard.give_back(weights)
-    assert not weights[0].any()
-
-
-def test_a_stream_of_one_class_is_no_collapse(weights):
-    """The single modalities see one class, too."""
-    guard = CollapseGuard(CLASSES, weights)
-    for seed in range(20):
-        guard.judge(spread(seed), spread(seed).softmax(1), weights)
-    assert all(guard.judge(one_class(), one_class().softmax(1), weights) is None for _ in range(40))
-
-
-def test_good_weights_are_kept_from_time_to_time(weights):
+@pytest.fixture
+def guard(weights):
+    """A guard that has seen 17 good batches, and kept the first and the last one's weights."""
     guard = CollapseGuard(CLASSES, weights)
     for seed in range(17):
         weights[0].data.fill_(float(seed))
-        guard.judge(spread(seed), spread(seed).softmax(1), weights)
+        assert guard.judge(spread(seed), spread(seed).softmax(1), weights) is None
+    return guard
+
+
+def test_predictions_in_one_class_are_taken_back(guard, weights):
+    weights[0].data.fill_(77.0)
+    whys = [guard.judge(one_class(), spread(i).softmax(1), weights) for i in range(6)]
+    assert "classes" in next(filter(None, whys))
     guard.give_back(weights)
     assert weights[0].tolist() == [16.0] * 3
+
+
+def test_a_stream_of_one_class_is_no_collapse(guard, weights):
+    """The single modalities see one class, too."""
+    assert all(guard.judge(one_class(), one_class().softmax(1), weights) is None for _ in range(40))
 
 
 class Falls(Robust):

@@ -107,15 +107,6 @@ def test_nothing_kept_learns_nothing_but_counts(batches):
     assert moved == ["buffer/seen"]
 
 
-def test_beyond_the_stated_length_it_stays_as_at_the_end(batches):
-    method = trial("sumi", stream_length=2).method
-    times = []
-    for _ in range(4):
-        times.append(method._time())
-        method.step(batches[0])
-    assert times == [0, 0.5, 1, 1]
-
-
 def test_the_length_is_asked_for_when_it_is_first_needed(batches):
     tta = dasp.adapt(trial_model(), "sumi")
     with tta.frozen():

@@ -88,24 +88,19 @@ def test_an_adaptation_counts_what_happens(batches, tmp_path):
 
 
 def test_the_norms_are_distances_from_the_source(batches):
-    tta = dasp.adapt(Toy(seed=1), "dasp", delta=1e-6, lr=1e-2)
-
-    def norms():
+    def norms(tta):
         lines = [line for line in tta.metrics().splitlines() if line.startswith("dasp_adapter_")]
-        return [float(line.split()[1]) for line in lines]
+        return {line.split('"')[1]: float(line.split()[1]) for line in lines}
 
-    assert norms() == [0.0, 0.0]
+    tta = dasp.adapt(Toy(seed=1), "dasp", delta=1e-6, lr=1e-2)
+    assert norms(tta) == {"audio": 0.0, "video": 0.0}
     tta(batches[1])
-    source, expected = tta.source.tensors, []
-    for name in ("audio", "video"):
-        own = [
-            (weight.detach() - source[f"weight/{path}"]).square().sum()
-            for path, weight in tta.memory.weights.items()
-            if f".{name}." in path
-        ]
-        expected.append(float(sum(own)) ** 0.5)
-    assert max(abs(a - b) for a, b in zip(norms(), expected, strict=True)) < 1e-6
-    assert max(expected) > 0.01
+    squares = dict.fromkeys(("audio", "video"), 0.0)
+    for path, weight in tta.memory.weights.items():
+        change = weight.detach() - tta.source.tensors[f"weight/{path}"]
+        squares[path.split(".")[1]] += float(change.square().sum())
+    assert norms(tta) == pytest.approx({name: total**0.5 for name, total in squares.items()})
+    assert max(squares.values()) > 1e-4
     shared = dasp.adapt(Toy(seed=1), "tent", lr=1e-2)
     shared(batches[1])
-    assert 'dasp_adapter_norm{modality="shared"} 0.' in shared.metrics()
+    assert norms(shared)["shared"] > 0

@@ -156,7 +156,7 @@ class Method(nn.Module, ABC):
         model, names = self.model, tuple(modalities)
         if isinstance(model, HasSharedFusion):
             fused = model.fuse_prepared(prepared, names)
-            fused = check_fused(fused, len(fused.logits), model)
+            fused = check_fused(fused, len(fused.logits), self.model)
         else:
             fused = self.fuse({name: prepared[name] for name in names})
         return _in_float32(fused, rows.stop - rows.start)

@@ -21,11 +21,8 @@ from dasp.methods.losses import entropy, kl_divergence
 from dasp.methods.passes import LearningPasses, SourcePasses, adapted_logits
 
 Embeddings = Mapping[str, Tensor]
-Variant = Literal["released", "paper"]
 Score = Literal["cosine", "correlation"]
-DimensionFilter = Literal["joint", "own"]
 Kinds = Literal["both", "stable", "plastic"]
-Roles = Literal["diagnosed", "same", "opposite"]
 Role = Literal["source", "stable", "plastic", "both"]
 RoleOf = Mapping[str, Role]
 
@@ -206,18 +203,18 @@ class Dasp(Method):
         self,
         model: nn.Module,
         *,
-        variant: Variant = "released",
+        variant: Literal["released", "paper"] = "released",
         stable_rank: int = 32,
         delta: float = 0.05,
         lambda_ent: float = 0.5,
         lambda_kl: float = 1.0,
         score: Score | None = None,
-        dimension_filter: DimensionFilter | None = None,
+        dimension_filter: Literal["joint", "own"] | None = None,
         threshold: Literal["above", "reached"] | None = None,
         none_biased: Literal["source", "adapt"] | None = None,
         kl_from: Literal["source", "adapted"] | None = None,
         adapter_kinds: Kinds = "both",
-        roles: Roles = "diagnosed",
+        roles: Literal["diagnosed", "same", "opposite"] = "diagnosed",
         seed: int = 0,
     ) -> None:
         super().__init__(model, seed=seed)
@@ -308,7 +305,7 @@ class Dasp(Method):
     ) -> Step:
         """Add the KL terms to the loss of the joint prediction, and take the gradient."""
         weights = {n: weight for n, role in roles.items() if (weight := self._kl_weight(role))}
-        total, gradients = passes.gradients(loss, weights, self._kl, list(self.trainable()))
+        total, gradients = passes.gradients(loss, weights, self._kl)
         return Step(passes.logits.detach(), total, diagnosis, gradients)
 
     def _kl_weight(self, role: Role) -> float:

@@ -8,7 +8,6 @@ a few dozen clean samples are enough to estimate it.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -91,45 +90,33 @@ def without_noise_floor(squared: float, rows: int) -> float:
     return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
 
 
-@dataclass(frozen=True)
-class Rules:
-    """How a diagnosis is made; `Robust` documents each option."""
-
-    score: RobustScore
-    level: Level
-    queue: int
-    false_alarms: float
-
-    @property
-    def form(self) -> Score:
-        """The form of redundancy that the score is computed from."""
-        return "correlation" if self.score in ("correlation", "corrected") else "cosine"
-
-    @property
-    def limit(self) -> float:
-        """What χ² with two degrees of freedom exceeds in this share of clean batches."""
-        return -2 * math.log(self.false_alarms)
-
-
 class Diagnoser(nn.Module):
-    """Diagnoses batch after batch. Its memory is in buffers, so resets and states cover it."""
+    """Diagnoses batch after batch, by the options that `Robust` documents.
+
+    Its memory is in buffers, so resets and states cover it.
+    """
 
     levels: Tensor  # the redundancy of each modality when clean: learned, or the lowest so far
     fitted: Tensor
 
-    def __init__(self, modalities: Sequence[str], rules: Rules) -> None:
+    def __init__(
+        self, names: Sequence[str], score: str, level: str, queue: int, false_alarms: float
+    ) -> None:
         super().__init__()
-        self.rules = rules
-        self.recent = nn.ModuleDict({name: _Queue() for name in modalities})
-        self.clean = nn.ModuleDict({name: CleanProfile() for name in modalities})
-        self.places = {name: place for place, name in enumerate(modalities)}
-        self.register_buffer("levels", torch.full((len(modalities),), torch.inf))
+        self.score, self.level, self.queue = score, level, queue
+        self.form = "correlation" if score in ("correlation", "corrected") else "cosine"
+        # What χ² with two degrees of freedom exceeds in this share of clean batches.
+        self.limit = -2 * math.log(false_alarms)
+        self.recent = nn.ModuleDict({name: _Queue() for name in names})
+        self.clean = nn.ModuleDict({name: CleanProfile() for name in names})
+        self.places = {name: place for place, name in enumerate(names)}
+        self.register_buffer("levels", torch.full((len(names),), torch.inf))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
     @property
     def uses_source(self) -> bool:
         """Whether clean samples make a difference."""
-        return self.rules.level == "own" or self.rules.score == "profile"
+        return self.level == "own" or self.score == "profile"
 
     @torch.no_grad()
     def fit(self, clean: Mapping[str, Fused]) -> None:
@@ -152,13 +139,13 @@ class Diagnoser(nn.Module):
         self, alone: Mapping[str, Fused], delta: float, remember: bool, group: Ranks = ALONE
     ) -> Diagnosis:
         """Diagnose the modalities present; with `remember`, the batch counts for later ones."""
-        if self.rules.score == "profile" and self.fitted:
+        if self.score == "profile" and self.fitted:
             return self._by_profile(alone, remember, group)
         rows = {name: group.gather(fused.embedding) for name, fused in alone.items()}
         scores = self._redundancy({n: self._with_recent(n, r, remember) for n, r in rows.items()})
-        if self.rules.level == "lowest":
+        if self.level == "lowest":
             return diagnose(scores, delta, strict=True)
-        return self._against_own_levels(scores, delta, remember)
+        return self._by_levels(scores, delta, remember)
 
     def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Ranks) -> Diagnosis:
         scores = {}
@@ -167,12 +154,10 @@ class Diagnoser(nn.Module):
             assert isinstance(own, CleanProfile)
             rows = group.gather(profile(fused).to(own.mean))
             scores[name] = float(own.distance(self._with_recent(name, rows, remember, own)))
-        excess = {name: score - self.rules.limit for name, score in scores.items()}
+        excess = {name: score - self.limit for name, score in scores.items()}
         return Diagnosis(scores, excess, frozenset(n for n, over in excess.items() if over > 0))
 
-    def _against_own_levels(
-        self, scores: Mapping[str, float], delta: float, remember: bool
-    ) -> Diagnosis:
+    def _by_levels(self, scores: Mapping[str, float], delta: float, remember: bool) -> Diagnosis:
         """Compare each score with its own level; until that is learned, also with the others.
 
         The lowest score so far is not a clean level if the modality has never been clean.
@@ -190,9 +175,9 @@ class Diagnoser(nn.Module):
         return Diagnosis(dict(scores), over, frozenset(biased))
 
     def _redundancy(self, embeddings: Mapping[str, Tensor]) -> dict[str, float]:
-        found = redundancy(embeddings, self.rules.form, "joint")
+        found = redundancy(embeddings, self.form, "joint")
         scores = {name: float(value) for name, value in found.items()}
-        if self.rules.score != "corrected":
+        if self.score != "corrected":
             return scores
         return {n: without_noise_floor(r, len(embeddings[n])) for n, r in scores.items()}
 
@@ -200,14 +185,14 @@ class Diagnoser(nn.Module):
         self, name: str, rows: Tensor, remember: bool, clean: CleanProfile | None = None
     ) -> Tensor:
         """Return rows (B, K) with remembered ones before them, as many as the queue holds."""
-        queue, size, recent = self.recent[name], self.rules.queue, rows
+        queue, size, recent = self.recent[name], self.queue, rows
         assert isinstance(queue, _Queue)
         if size == 0:
             return rows
         if queue.rows.shape[1] == rows.shape[1]:  # else there are none yet, or of another kind
             recent = torch.cat([queue.rows.to(rows), rows])[-max(size, len(rows)) :]
         if clean is not None:
-            recent = clean.since_change(recent, len(rows), self.rules.limit)
+            recent = clean.since_change(recent, len(rows), self.limit)
         if remember:
             queue.rows = recent[-size:].detach().clone()
         return recent

@@ -142,19 +142,20 @@ class Adaptation:
     afterwards is the state before it. Calls from several threads are run one after another.
     """
 
+    model: nn.Module
+    """The model being adapted."""
+
+    adapters: nn.ModuleDict
+    """The modules that the method added, by modality; empty if it tunes the model itself."""
+
     def __init__(
-        self,
-        method: Method,
-        options: LoopOptions,
-        recorder: Recorder,
-        checkpoint: Checkpoint | None = None,
+        self, method: Method, options: LoopOptions, recorder: Recorder, keeper: Checkpoint | None
     ) -> None:
-        self.method, self.options = method, options
+        self.method, self.model, self.adapters = method, method.model, method.adapters
+        self.options, self._recorder, self._checkpoint = options, recorder, keeper
         self._loop = Loop(method, options)
         self.memory = self._loop.memory
-        self._recorder, self._checkpoint = recorder, checkpoint
-        self._lock = threading.RLock()
-        self._thread = threading.local()
+        self._lock, self._thread = threading.RLock(), threading.local()
         _claim_model(self)
 
     def __repr__(self) -> str:
@@ -175,16 +176,6 @@ class Adaptation:
         `tta.adapters["audio"].stable.down.weight.data.copy_(mine)`.
         """
         return self.memory.source()
-
-    @property
-    def model(self) -> nn.Module:
-        """The model being adapted."""
-        return self.method.model  # type: ignore[no-any-return]
-
-    @property
-    def adapters(self) -> nn.ModuleDict:
-        """The modules that the method added, by modality; empty if it tunes the model itself."""
-        return self.method.adapters
 
     @property
     def trainable(self) -> Trainable:

@@ -8,7 +8,7 @@ the joint pass, on the same tokens (`HasSharedFusion`), forward and backward.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dasp.core.types import Fused, Tokens
 from dasp.methods.base import Method
@@ -90,18 +90,14 @@ class LearningPasses:
         self.logits = method.group.gather(own).requires_grad_()
 
     def gradients(
-        self,
-        loss: Tensor,
-        weights: Mapping[str, float],
-        divergence: Divergence,
-        parameters: Sequence[nn.Parameter],
+        self, loss: Tensor, weights: Mapping[str, float], divergence: Divergence
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         """Return the whole loss () and its gradients, None for parameters that take no part.
 
         `loss` is a function of `logits`. For each modality with a weight, this weight times a
         divergence of the modality's own prediction is added to it. May be called only once.
         """
-        group = self._method.group
+        group, parameters = self._method.group, list(self._method.trainable())
         (from_logits,) = torch.autograd.grad(loss, self.logits)
         from_logits = group.own(from_logits) * group.size
         total = loss.detach()

@@ -15,7 +15,7 @@ from dasp.core.errors import ContractError, OptionError
 from dasp.core.types import Diagnosis, Fused, Inputs, Step
 from dasp.methods.base import METHODS, device_of, not_negative, one_of, whole
 from dasp.methods.dasp import Dasp, Role, RoleOf, diversity, mean_prediction
-from dasp.methods.diagnosis import Diagnoser, Level, RobustScore, Rules
+from dasp.methods.diagnosis import Diagnoser, Level, RobustScore
 from dasp.methods.losses import entropy
 from dasp.methods.passes import LearningPasses, joined
 
@@ -91,8 +91,8 @@ class Robust(Dasp):
         self.score, self.level, self.queue = score, level, queue  # type: ignore[assignment]
         self.false_alarms, self.label_mix, self.full_batch = false_alarms, label_mix, full_batch
         self.lambda_kl_biased, self.collapse_guard = lambda_kl_biased, collapse_guard
-        rules, device = Rules(score, level, queue, false_alarms), device_of(self.model)
-        self.diagnoser = Diagnoser(self.model.modalities, rules).to(device)
+        names, device = self.model.modalities, device_of(self.model)
+        self.diagnoser = Diagnoser(names, score, level, queue, false_alarms).to(device)
         guard = CollapseGuard(self.model.num_classes, self.trainable()).to(device)
         self.guard = guard if collapse_guard else None
 

@@ -189,9 +189,9 @@ class Memory:
         needed = [*shapes, *(f"buffer/{name}" for name in self.buffers())]
         wrong = [name for name in needed if name not in tensors]
         for name, value in tensors.items():
+            kind, _, weight = name.rpartition("/")[0].partition("/")
             fits = isinstance(value, Tensor) and value.shape == shapes.get(name, value.shape)
-            weight = name.removeprefix("optimizer/").rsplit("/", 1)[0]
-            if not fits or (name.startswith("optimizer/") and weight not in self.weights):
+            if not fits or (kind == "optimizer" and weight not in self.weights):
                 wrong.append(name)
         return wrong
 

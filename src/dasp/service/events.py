@@ -31,6 +31,7 @@ from dasp.service.metrics import Counters, exposition
 LIMIT = 64 * 2**20  # bytes per file; with the previous file, a log takes at most twice this
 COUNTED = {"reset": "resets", "save": "saves", "load": "loads", "resume": "loads"}
 Event = dict[str, Any]
+Norms = Callable[[], Mapping[str, float]]
 LOGGER = logging.getLogger("dasp")
 
 
@@ -148,12 +149,7 @@ class Recorder:
         self._last_time = 0.0
 
     def outcome(
-        self,
-        outcome: Outcome,
-        present: Sequence[str],
-        index: int,
-        norms: Callable[[], Mapping[str, float]],
-        frozen: bool = False,
+        self, outcome: Outcome, present: Sequence[str], index: int, norms: Norms, frozen: bool
     ) -> None:
         """Record the outcome of one call; `norms` is only called if there is a log."""
         counters, size, found = self.counters, len(outcome.logits), outcome.diagnosis
