@@ -125,5 +125,5 @@ def test_the_robust_demo_is_fitted_and_has_a_threshold_of_its_own():
     made = demo_session("robust", stream=BuiltInStream(batch=8, pool=16))
     assert made.about()["profile"]
     assert "clean samples" in made.legend
-    limit = pytest.approx(made.lanes["DASP"].method.diagnoser.rules.limit, rel=1e-3)
+    limit = pytest.approx(made.lanes["DASP"].method.diagnoser.limit, rel=1e-3)
     assert made.next().point["limits"] == {"audio": limit, "video": limit}

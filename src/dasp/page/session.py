@@ -192,7 +192,7 @@ def _scored_by_profile(tta: Adaptation) -> bool:
     if not isinstance(tta.method, Robust):
         return False
     diagnoser = tta.method.diagnoser
-    return diagnoser.rules.score == "profile" and bool(diagnoser.fitted)
+    return diagnoser.score == "profile" and bool(diagnoser.fitted)
 
 
 def _thresholds(tta: Adaptation, diagnosis: Diagnosis) -> dict[str, float]:

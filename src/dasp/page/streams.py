@@ -143,9 +143,9 @@ class BuiltInStream:
         frames, waves, clean_mels = zip(*map(self._clean, places), strict=True)
         mels = torch.stack(clean_mels)
         if "video" in damages:
-            frames = tuple(map(damages["video"].frame, frames, ids))
+            frames = tuple(map(damages["video"], frames, ids))
         if "audio" in damages:
-            waves = tuple(map(damages["audio"].sound, waves, ids))
+            waves = tuple(map(damages["audio"], waves, ids))
             mels = audio_input(np.stack(waves))
         return StreamBatch(
             {"audio": mels, "video": video_input(np.stack(frames))},
