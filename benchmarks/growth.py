@@ -47,7 +47,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "source": ("source", {}),
     "dasp": ("dasp", {"delta": 0.0}),
     "robust": ("robust", {}),
-    "dasp, all steady": ("dasp", {"variant": "paper", "delta": 10.0}),
+    "dasp, all unbiased": ("dasp", {"variant": "paper", "delta": 10.0}),
 }
 Curve = tuple[Sequence[int], dict[str, list[float]]]
 
@@ -240,7 +240,7 @@ def spent() -> float:
 
 def measure(options) -> Mapping[str, dict[str, Any]]:
     ways, rounds = ("source", "dasp", "robust"), options.rounds
-    a_batch, a_step = "samples a batch", "seconds a step"
+    per_batch, per_step = "samples per batch", "seconds per step"
     # Memory first, as a process that has held more would not need to ask for it again.
     sizes = LARGE_BATCHES
     peaks = {way: [in_fork(step_memory, way, size) for size in sizes] for way in ways[:2]}
@@ -252,17 +252,17 @@ def measure(options) -> Mapping[str, dict[str, Any]]:
     def sensors(count: int) -> tuple[Toy, int]:
         return Toy(modalities=tuple(f"sensor_{n}" for n in range(count)), depth=1), 32
 
-    modalities = step_curves(MODALITIES, sensors, ("source", "dasp, all steady"), rounds)
+    modalities = step_curves(MODALITIES, sensors, ("source", "dasp, all unbiased"), rounds)
     methods, workers = method_curves(options.samples), worker_curve(options.samples)
     return {
-        "batch_memory": curve(a_batch, "MiB a step takes", (sizes, peaks)),
-        "stream": curve("batches of the stream", "seconds so far", seconds),
-        "stream_memory": curve("batches of the stream", "MiB held", memory),
-        "batch": curve(a_batch, a_step, batch),
-        "width": curve("embedding width D", a_step, width, power=2),
-        "modalities": curve("modalities", a_step, modalities),
+        "batch_memory": curve(per_batch, "MiB per step", (sizes, peaks)),
+        "stream": curve("batches of the stream", "total seconds", seconds),
+        "stream_memory": curve("batches of the stream", "MiB in use", memory),
+        "batch": curve(per_batch, per_step, batch),
+        "width": curve("embedding width D", per_step, width, power=2),
+        "modalities": curve("modalities", per_step, modalities),
         "methods": curve("methods compared", "seconds of the whole plan", methods),
-        "workers": curve("processes", "processor seconds of all", workers),
+        "workers": curve("processes", "total processor seconds", workers),
     }
 
 

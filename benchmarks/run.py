@@ -101,33 +101,33 @@ SUITE = (
     Benchmark("arithmetic", 0.5, script=f"{FULL}/arithmetic.py"),
     Benchmark("scaling", 0.2, script=f"{FULL}/scaling.py", derived=True),
 )
-STEP = "a step of DASP next to a plain forward, ViT-B, batch"
+STEP = "DASP step relative to a plain forward pass, ViT-B, batch"
 ANEW = "clock/times_as_long/corrupt and encode in every run"
-REAL_TIME = "slowest sound corruption, times faster than real time"
-SPEED, OTHERS = "times_the_plain_speed", "the other frame corruptions, times the plain speed"
+REAL_TIME = "slowest sound corruption, relative to real time"
+SPEED, OTHERS = "times_the_plain_speed", "other frame corruptions, relative to plain code"
 GOALS = (
     *(
         Goal("step", f"batch {size}/{figure}", f"{STEP} {size}: {text}", bound)
         for size in (16, 64)
         for figure, text, bound in (
             ("stream/ratio", "the paper's stream", 1.25),
-            ("*/ratio", "the dearest case", 1.25),
-            ("*/memory", "memory, dearest case", 1.3),
+            ("*/ratio", "most expensive case", 1.25),
+            ("*/memory", "memory, most expensive case", 1.3),
         )
     ),
-    Goal("grid", ANEW, "the comparison without the store, built-in model", at_least=5),
-    Goal("grid", "vit/store/ratio", "encoding in every run, ViT-B, reckoned", at_least=5),
-    Goal("store", "read, cold/store/ratio", "reading the store next to a plain file", 1.25),
-    Goal("store", "write/store/ratio", "writing the store next to a plain file", 1.25),
-    Goal("growth", "stream/fits/*/deviation", "stream length: from a straight line", 0.1),
-    Goal("growth", "stream_memory/fits/*/exponent", "memory along a stream: exponent", 0.01),
-    Goal("growth", "batch/fits/*/deviation", "batch size: from a straight line", 0.1),
-    Goal("growth", "batch_memory/fits/*/deviation", "memory of a batch: from a straight line", 0.1),
-    Goal("growth", "width/fits/*/deviation", "width: from a line in its square", 0.1),
-    Goal("growth", "modalities/fits/*/deviation", "modalities: from a straight line", 0.1),
-    Goal("growth", "methods/fits/*/deviation", "methods compared: from a straight line", 0.1),
+    Goal("grid", ANEW, "comparison without the store, built-in model", at_least=5),
+    Goal("grid", "vit/store/ratio", "encoding in every run, ViT-B, estimated", at_least=5),
+    Goal("store", "read, cold/store/ratio", "reading the store relative to a plain file", 1.25),
+    Goal("store", "write/store/ratio", "writing the store relative to a plain file", 1.25),
+    Goal("growth", "stream/fits/*/deviation", "stream length: deviation from a line", 0.1),
+    Goal("growth", "stream_memory/fits/*/exponent", "memory over a stream: exponent", 0.01),
+    Goal("growth", "batch/fits/*/deviation", "batch size: deviation from a line", 0.1),
+    Goal("growth", "batch_memory/fits/*/deviation", "batch memory: deviation from a line", 0.1),
+    Goal("growth", "width/fits/*/deviation", "width: deviation from a line in D²", 0.1),
+    Goal("growth", "modalities/fits/*/deviation", "modalities: deviation from a line", 0.1),
+    Goal("growth", "methods/fits/*/deviation", "number of methods: deviation from a line", 0.1),
     Goal("samples", "sounds/*/slowest_times_real_time", REAL_TIME, at_least=200),
-    Goal("corruptions", f"{SPEED}/glass_blur", "glass blur, times the plain speed", at_least=30),
+    Goal("corruptions", f"{SPEED}/glass_blur", "glass blur, relative to plain code", at_least=30),
     Goal("corruptions", f"{SPEED}/others", OTHERS, at_least=3),
 )
 

@@ -76,7 +76,7 @@ def clips(calls: int, folder: Path) -> dict[str, dict[str, float]]:
         found[f"{modality}, read"] = milliseconds(clean.__getitem__, calls)
         rows = []
         for domain in track(all_domains((modality,)), f"{modality} domains", transient=True):
-            damaged = ClipDataset(manifest, None, DomainDamage(domain), (modality,))
+            damaged = ClipDataset(manifest, DomainDamage(domain), (modality,))
             rows.append(milliseconds(damaged.__getitem__, max(calls // 10, 2)))
         found[f"{modality}, read and damaged"] = {
             "median_ms": round(statistics.mean(row["median_ms"] for row in rows), 3),

@@ -13,7 +13,7 @@ from torch import Tensor
 import dasp
 from dasp.core.files import atomic_path
 from dasp.data.shapes import SoundingShapes
-from dasp.methods.dasp import released_redundancy
+from dasp.methods.dasp import redundancy
 from dasp.report.figures import INK, Chart, Look, new_axes
 from dasp.streams import Domain, DomainDamage
 
@@ -88,7 +88,7 @@ def main() -> None:
         [embeddings(domain, BATCH * (BATCHES * place + batch)) for batch in range(BATCHES)]
         for place, (_, domain) in enumerate(STRETCHES)
     ]
-    scores = [released_redundancy(batch) for stretch in found for batch in stretch]
+    scores = [redundancy(batch, "cosine", "joint") for stretch in found for batch in stretch]
     numbers = [{name: float(score) for name, score in one.items()} for one in scores]
     for one in numbers:
         print({name: round(score, 3) for name, score in one.items()})

@@ -1,11 +1,11 @@
-"""Adapt a pair of encoders of Hugging Face `transformers`: sound by AST, frames by ViT.
+"""Adapt a pair of Hugging Face encoders (`transformers`): AST for sound, ViT for frames.
 
     .venv/bin/pip install -c constraints.txt -e . transformers
     .venv/bin/python examples/hugging_face.py
 
-It runs offline: both are small and have random weights. For yours, write
-`ASTModel.from_pretrained(...)` and `ViTModel.from_pretrained(...)` where they are made, and train
-the fusion on your classes, on both sensors together and on each alone.
+It runs offline: both encoders are small and have random weights. For your own, use
+`ASTModel.from_pretrained(...)` and `ViTModel.from_pretrained(...)` in `build`, and train the fusion
+on your classes, with both sensors together and with each one alone.
 """
 
 import torch
@@ -19,7 +19,7 @@ SMALL = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 
 
 
 class SoundAndSight(nn.Module):
-    """Two encoders of any width, a map of each to one width, and a fusion of either or both."""
+    """Two encoders, a linear map of each to a common width, and a fusion of one or both."""
 
     modalities, embed_dim, num_classes = ("audio", "video"), WIDTH, CLASSES
 
@@ -33,7 +33,7 @@ class SoundAndSight(nn.Module):
         self.head = nn.Linear(WIDTH, CLASSES)
 
     def encode(self, inputs):
-        """Sound (B, 96 frames, 32 mel) and frames (B, 3, 32, 32) to tokens (B, N, WIDTH)."""
+        """Encode sound (B, 96, 32) and frames (B, 3, 32, 32) to tokens (B, N, WIDTH)."""
         return {
             name: self.maps[name](self.encoders[name](value).last_hidden_state)
             for name, value in inputs.items()
@@ -55,8 +55,8 @@ def build() -> SoundAndSight:
 def main() -> None:
     model = build()
     clean = {"audio": torch.randn(32, 96, 32), "video": torch.randn(32, 3, 32, 32)}
-    dasp.check_model(model, clean)  # silent if all is well
-    tta = dasp.adapt(model, "dasp", delta=0.0)  # flags the more redundant one, whatever the gap
+    dasp.check_model(model, clean)  # raises an error if the model does not fit
+    tta = dasp.adapt(model, "dasp", delta=0.0)  # flags the more redundant one at any gap
     print(str(tta.trainable).splitlines()[0])
     for name, inputs in {
         "clean": clean,

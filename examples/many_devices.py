@@ -1,9 +1,9 @@
-"""One stream on many devices: every rank reads and encodes a part of each batch.
+"""Share one stream among devices: every rank reads and encodes a part of each batch.
 
     torchrun --nproc-per-node 2 examples/many_devices.py
 
-All ranks together learn what one process learns from the whole batches; the first rank then runs
-those by itself to show it. Without torchrun there is that one process alone.
+Together the ranks learn what one process learns from the whole batches. To show this, the first
+rank then runs the whole batches by itself. Without torchrun, a single process runs.
 """
 
 import os
@@ -20,7 +20,7 @@ BATCH, BATCHES = 64, 4
 
 
 def run(data: SoundingShapes, rank: int, size: int, **options) -> tuple[int, dasp.Adaptation, list]:
-    """Adapt on this rank's part of every batch; return how many it got right."""
+    """Adapt on this rank's part of every batch; return the number of correct predictions."""
     tta = dasp.adapt(dasp.load_model("sounding_shapes_0"), "dasp", lr=1e-3, **options)
     right, biased = 0, []
     for batch in torch.arange(len(data)).split(BATCH):
@@ -34,7 +34,7 @@ def run(data: SoundingShapes, rank: int, size: int, **options) -> tuple[int, das
 
 
 def main() -> None:
-    shared = "RANK" in os.environ  # torchrun says so
+    shared = "RANK" in os.environ  # set by torchrun
     if shared:
         dist.init_process_group("gloo")  # "nccl" where each rank has a GPU
         torch.set_num_threads(1)

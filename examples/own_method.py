@@ -1,9 +1,9 @@
-"""A method and a model of your own in the bench, without touching the package.
+"""Benchmark your own method and model without changing the package.
 
     dasp bench --add examples/own_method.py:LastBlockTent --methods source dasp \
         --models examples/own_method.py:build --samples 128
 
-`build` returns any model of the contract; here it is one that comes with the package.
+`build` returns any model that fulfils the contract; here it is one that comes with the package.
 """
 
 from collections.abc import Iterable
@@ -44,4 +44,4 @@ def build() -> nn.Module:
 
 if __name__ == "__main__":
     dasp.check_method(LastBlockTent)
-    print("LastBlockTent keeps the contract")
+    print("LastBlockTent fulfils the contract")

@@ -2,7 +2,7 @@
 
     .venv/bin/python examples/own_model.py
 
-A small model is trained for a few seconds on made-up sensors, then one of them goes wrong.
+A small model is trained for a few seconds on synthetic sensors, then one of them is shifted.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ CLASSES, STEPS, FEATURES = 10, 4, 16
 
 
 class ThreeSensors(nn.Module):
-    """Encoders of your choice, and one fusion that takes any non-empty subset of their tokens."""
+    """Encoders of your choice, and a fusion that accepts any non-empty subset of their tokens."""
 
     modalities, embed_dim, num_classes = ("audio", "video", "depth"), 64, CLASSES
 
@@ -37,7 +37,7 @@ class ThreeSensors(nn.Module):
 
 
 def batch(patterns: torch.Tensor, audio_offset: float = 0.0) -> tuple[dict, torch.Tensor]:
-    """Sixty-four samples: a pattern of the class in noise, for each sensor."""
+    """Return 64 samples: the pattern of the class plus noise, for each sensor."""
     labels = torch.randint(CLASSES, (64,))
     names = ThreeSensors.modalities
     noisy = {
@@ -49,7 +49,7 @@ def batch(patterns: torch.Tensor, audio_offset: float = 0.0) -> tuple[dict, torc
 
 
 def train(model: nn.Module, patterns: torch.Tensor) -> None:
-    """Train on all sensors and on each alone, so that the fusion knows each of them."""
+    """Train on all sensors and on each alone, so that the fusion learns each of them."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for _ in range(150):
         inputs, labels = batch(patterns)

@@ -81,6 +81,19 @@ def stream(modalities=("audio", "video"), size=16, strength=4.0):
     return [b.inputs for b in world.stream([CLEAN, *modalities], 1, size, strength)]
 
 
+@pytest.fixture(scope="session")
+def same_state():
+    """Compare two snapshots bit for bit."""
+
+    def same(first, second):
+        return first.tensors.keys() == second.tensors.keys() and all(
+            torch.equal(value.nan_to_num(), second.tensors[key].nan_to_num())
+            for key, value in first.tensors.items()
+        )
+
+    return same
+
+
 @pytest.fixture
 def batches():
     return stream()

@@ -1,4 +1,4 @@
-"""Fill the figures of docs/performance.md and docs/scaling.md from benchmarks/results/*.json.
+"""Fill the tables of README.md and docs/ from benchmarks/results/*.json and results/.
 
     python tools/fill_pages.py              # also draws docs/growth/*.svg
 
@@ -6,6 +6,8 @@ A page has marked blocks; what stands between the marks is made here and never b
 
     <!-- figures FILE/NAME/NAME -->         a table of what lies there in FILE.json
     <!-- goals -->  <!-- machine FILE -->  <!-- growth -->
+    <!-- accuracy FOLDER PLAN -->  <!-- gains FOLDER PLAN -->  <!-- streams FOLDER -->
+    <!-- main FOLDER FOLDER -->             tables of results, see result_tables.py
     <!-- end -->
 
 `tests/benchmarks` fails where a page disagrees with the files.
@@ -20,16 +22,16 @@ from typing import Any
 
 from dasp.core.files import atomic_path
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from measuring import RESULTS, ROOT, find, shown, table, table_of, words
+from result_tables import TABLES
 from run import goal_table
 
 DOCS = ROOT / "docs"
-PAGES = (DOCS / "performance.md", DOCS / "scaling.md")
-BLOCK = re.compile(
-    r"(<!-- (figures|goals|machine|growth) ?([^>]*?) ?-->\n)(.*?)(<!-- end -->)", re.S
-)
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+BLOCK = re.compile(r"(<!-- (\w+) ?([^>]*?) ?-->\n)(.*?)(<!-- end -->)", re.S)
 LOOKS = (("#6f7682", "o"), ("#d1570c", "s"), ("#3b73c4", "^"))  # legible on white and on black
 
 
@@ -48,6 +50,8 @@ def filled(text: str, results: Path) -> str:
 
     def block(match: re.Match[str]) -> str:
         opening, kind, what, _, closing = match.groups()
+        if kind in TABLES:
+            return f"{opening}{TABLES[kind](what)}{closing}"
         made = {"figures": figures, "goals": goals, "machine": machine, "growth": growth}[kind]
         return f"{opening}{made(what, results)}{closing}"
 
@@ -73,7 +77,7 @@ def figures(what: str, results: Path) -> str:
         return "*Not measured yet.*\n"
     found = content(name, results)
     (part,) = find(found["figures"], path)
-    return f"{table_of(part)}\n`{found['command']}` prints it.\n"
+    return f"{table_of(part)}\nPrinted by `{found['command']}`.\n"
 
 
 def growth(_: str, results: Path) -> str:
@@ -87,9 +91,9 @@ def growth(_: str, results: Path) -> str:
             for series, fit in curve["fits"].items()
         ]
         ends = (f"at {curve['xs'][0]:g}", f"at {curve['xs'][-1]:g}")
-        text.append(table(("", *ends, "fixed", "slope", "from the line", "exponent"), rows))
+        text.append(table(("", *ends, "fixed", "slope", "deviation", "exponent"), rows))
         text.append(f"![{curve['y']} against {curve['x']}](growth/{name}.svg)\n")
-    return "\n".join([*text, f"`{found['command']}` measures all of them.\n"])
+    return "\n".join([*text, f"Measured by `{found['command']}`.\n"])
 
 
 def fit_of(fit: Mapping[str, float]) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from that model. Frames, sounds and depth maps are drawn once into pools in the 
 
 A checkpoint is written beside the output after each epoch: the same command continues where it was
 stopped and ends with the same weights, to the bit. docs/sounding_shapes.md has the accuracies.
-For a model of your own clips: `dasp train OUTPUT --data DIR --validation DIR`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,10 +36,9 @@ from dasp.core.seeding import numpy_generator
 from dasp.core.types import Fused, Inputs, Tokens
 from dasp.data import shapes
 from dasp.data.shapes import CLASSES, SENSORS, SoundingShapes
-from dasp.data.shapes.classes import APPEARANCES, FORMS, VOICES, flavour_named
+from dasp.data.shapes.classes import KINDS, flavour_named
 from dasp.data.shapes.dataset import draw_content, draw_ranged
-from dasp.data.shapes.depth import draw_depth
-from dasp.data.shapes.scene import draw_frame
+from dasp.data.shapes.scene import draw_depth, draw_frame
 from dasp.data.shapes.sounds import draw_wave
 from dasp.models import CavMae, CavMaeDepth, save_weights
 
@@ -174,20 +172,20 @@ class Pools:
 
     def _frames(self, rows: range) -> NDArray[Any]:
         """Return (n, 64, 64, 3) bytes."""
-        looks, flavour = [*APPEARANCES, None], flavour_named(self.flavour)
+        looks, flavour = [*KINDS, None], flavour_named(self.flavour)
         draw = [(self._generator("frame", row), looks[row // self.per_class]) for row in rows]
         return np.stack([draw_frame(generator, look, flavour) for generator, look in draw])
 
     def _sounds(self, rows: range) -> NDArray[Any]:
         """Return (n, 64, 128) log-mel pictures in half precision, 1e-3 of their spread."""
-        voices, flavour = [*VOICES, None], flavour_named(self.flavour)
+        voices, flavour = [*KINDS, None], flavour_named(self.flavour)
         draw = [(self._generator("wave", row), voices[row // self.per_class]) for row in rows]
         waves = np.stack([draw_wave(generator, voice, flavour) for generator, voice in draw])
         return np.asarray(shapes.audio_input(waves).half().numpy())
 
     def _depths(self, rows: range) -> NDArray[Any]:
         """Return (n, 32, 32) distances in millimetres."""
-        forms = [*FORMS, None]
+        forms = [*KINDS, None]
         draw = [(self._generator("depth", row), forms[row // self.per_class]) for row in rows]
         return np.stack([draw_depth(generator, form) for generator, form in draw])
 

@@ -245,8 +245,10 @@ def on_gpus(count, runs, encodings, loading, reads, stored, machine) -> dict[str
         "nodes": nodes,
         # One node has its disk for itself. Of several, all but the one that made it fetch an array.
         "shared_store_tb": reads / TB if nodes > 1 else 0.0,
-        "shared_store_gbit_a_node": 8e-9 * reads / phases["running"] / nodes if nodes > 1 else 0.0,
-        "store_a_node_tb": (nodes - 1) * stored / TB,
+        "shared_store_gbit_per_node": 8e-9 * reads / phases["running"] / nodes
+        if nodes > 1
+        else 0.0,
+        "store_per_node_tb": (nodes - 1) * stored / TB,
     }
 
 

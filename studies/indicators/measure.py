@@ -18,7 +18,7 @@ from torch import Tensor
 from dasp.bench.features import CHUNK, Features, FeatureSpec
 from dasp.core.seeding import numpy_generator
 from dasp.core.types import Fused
-from dasp.methods.dasp import paper_redundancy, released_redundancy
+from dasp.methods.dasp import redundancy
 from dasp.methods.losses import entropy
 from dasp.streams.domains import Domain, all_domains
 from dasp.streams.protocols import sample_order
@@ -124,12 +124,13 @@ def _by_batch(
     found: dict[str, dict[str, list[float]]] = {s: {m: [] for m in look.seen} for s in POINTERS}
     for rows in batches:
         embeddings = {name: view.embedding[rows] for name, view in look.seen.items()}
-        released = released_redundancy(embeddings)
+        released = redundancy(embeddings, "cosine", "joint")
+        paper = redundancy(embeddings, "correlation", "own")
         for name in look.seen:
             for score, samples in values[name].items():
                 found[score][name].append(float(samples[rows].mean()))
             found["released"][name].append(float(released[name]))
-            found["paper"][name].append(float(paper_redundancy(embeddings[name])))
+            found["paper"][name].append(float(paper[name]))
     return found
 
 
@@ -157,8 +158,8 @@ def noise_floor(watch: Watch, batch_size: int) -> dict[str, float]:
             name: torch.from_numpy(generator.standard_normal((rows, width), np.float32))
             for name in watch.modalities
         }
-        released += map(float, released_redundancy(noise).values())
-        paper += [float(paper_redundancy(value)) for value in noise.values()]
+        released += map(float, redundancy(noise, "cosine", "joint").values())
+        paper += map(float, redundancy(noise, "correlation", "own").values())
     values = {"released": statistics.fmean(released), "paper": statistics.fmean(paper)}
     return {name: round(value, 6) for name, value in values.items()}
 

@@ -3,8 +3,6 @@
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from dasp.core import clock as clock_module
 from dasp.core.clock import Clock, drawn_ahead, shares, timed
@@ -14,14 +12,10 @@ WAIT = 10.0  # seconds until a test gives up, never reached
 
 @pytest.fixture
 def ticking(monkeypatch):
-    """A clock on the wall that only moves when it is told to."""
-    now = [0.0]
-    monkeypatch.setattr(clock_module.time, "perf_counter", lambda: now[0])
-
-    def pass_(seconds):
-        now[0] += seconds
-
-    return pass_
+    """Return a function that moves the time forward, which otherwise stands still."""
+    past = [0.0]
+    monkeypatch.setattr(clock_module.time, "perf_counter", lambda: sum(past))
+    return past.append
 
 
 def test_inner_work_is_not_counted_twice(ticking):
@@ -69,18 +63,17 @@ def test_waiting_is_counted_and_the_items_pass(ticking):
     assert clock.seconds == {"load": 10}
 
 
-@given(some.dictionaries(some.sampled_from(["load", "adapt", "encode"]), some.floats(0.01, 1e6)))
-def test_shares_add_up(seconds):
-    told = [int(part.split()[1][:-1]) for part in shares(seconds).split(" · ") if part]
-    assert len(told) == len(seconds)
-    assert not told or abs(sum(told) - 100) <= len(told)
+def test_shares_of_nothing_and_of_idle_stages():
+    assert shares({}) == shares({"load": 0.0}) == ""
+    assert shares({"load": 1.0, "encode": 0.0, "adapt": 3.0}) == "load 25% · adapt 75%"
 
 
 def threads():
-    return [thread for thread in threading.enumerate() if thread.name == "drawn ahead"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("drawn ahead")]
 
 
-@given(some.lists(some.integers()), some.integers(0, 4))
+@pytest.mark.parametrize("depth", range(4))
+@pytest.mark.parametrize("items", [[], [None], [3, 1, 2]])
 def test_items_and_their_order_are_the_same(items, depth):
     with drawn_ahead(iter(items), depth) as drawn:
         assert list(drawn) == items
@@ -119,7 +112,7 @@ def test_an_error_comes_out_where_the_item_is_asked_for(depth):
     assert not threads()
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("depth", [0, 2])
 def test_a_broken_loop_ends_the_thread_and_closes_what_it_read(depth):
     closed = []
 

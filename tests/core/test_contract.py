@@ -8,23 +8,6 @@ from dasp.core.errors import ContractError, InputError
 from dasp.models import Toy
 
 
-class Bare(nn.Module):
-    modalities = ("audio", "video")
-
-
-class NoSubset(Toy):
-    """A model that takes all modalities or fails."""
-
-    def fuse(self, tokens):
-        return super().fuse({name: tokens[name] for name in self.modalities})
-
-
-class WrongLogits(Toy):
-    def fuse(self, tokens):
-        fused = super().fuse(tokens)
-        return dasp.Fused(fused.embedding, fused.logits[:, 1:])
-
-
 class PlainFusion(nn.Module):
     """A model that fulfils the contract and nothing more: no attention, no norms."""
 
@@ -43,6 +26,9 @@ class PlainFusion(nn.Module):
 
 
 def test_missing_parts_are_named():
+    class Bare(nn.Module):
+        modalities = ("audio", "video")
+
     with pytest.raises(ContractError, match=r"Bare cannot.*embed_dim.*num_classes.*encode.*fuse"):
         dasp.adapt(Bare(), "source")
     model = PlainFusion()
@@ -93,6 +79,10 @@ def test_attention_maps_are_asked_for_by_name():
 
 
 def test_a_model_that_cannot_take_a_subset_is_told_so(batches):
+    class NoSubset(Toy):
+        def fuse(self, tokens):
+            return super().fuse({name: tokens[name] for name in self.modalities})
+
     model = NoSubset()
     with pytest.raises(ContractError, match=r"failed on \('audio',\) alone.*any non-empty subset"):
         check_model(model, batches[0])
@@ -104,25 +94,40 @@ def test_a_model_that_cannot_take_a_subset_is_told_so(batches):
     assert dasp.adapt(model, "source")(batches[0]).logits.shape == (16, 8)
 
 
-def test_what_fuse_returns_is_checked(batches):
-    with pytest.raises(ContractError, match=r"logits \(16, 7\), expected \(16, 8\)"):
-        dasp.adapt(WrongLogits(), "source")(batches[0])
-
-    class Tuple(Toy):
-        def fuse(self, tokens):
-            return (1, 2)
-
-    with pytest.raises(ContractError, match="must return dasp"):
-        dasp.adapt(Tuple(), "source")(batches[0])
+class WrongLogits(Toy):
+    def fuse(self, tokens):
+        fused = super().fuse(tokens)
+        return dasp.Fused(fused.embedding, fused.logits[:, 1:])
 
 
-def test_check_model_sees_wrong_tokens(batches):
-    class Flat(Toy):
-        def encode(self, inputs):
-            return {name: value.mean(dim=1) for name, value in super().encode(inputs).items()}
+class Pair(Toy):
+    def fuse(self, tokens):
+        return (1, 2)
 
-    with pytest.raises(ContractError, match="encode"):
-        check_model(Flat(), batches[0])
+
+class Flat(Toy):
+    def encode(self, inputs):
+        return {name: value.mean(dim=1) for name, value in super().encode(inputs).items()}
+
+
+class TooWide(PlainFusion):
+    embed_dim = 9
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (WrongLogits, r"logits \(16, 7\), expected \(16, 8\)"),
+        (Pair, "must return dasp"),
+        (Flat, r"encode\(\) returned \(16, 32\)"),
+        (TooWide, r"encode\(\) returned \(16, 4, 8\)"),
+    ],
+)
+def test_what_encode_and_fuse_return_is_checked(build, message, batches):
+    with pytest.raises(ContractError, match=message):
+        check_model(build(), batches[0])
+    with pytest.raises(ContractError, match=message):
+        dasp.adapt(build(), "dasp")(batches[0])
 
 
 def test_a_failing_encoder_is_named_with_its_input(batches):
@@ -135,18 +140,8 @@ def test_a_failing_encoder_is_named_with_its_input(batches):
         tta({**batches[0], "audio": batches[0]["audio"][..., :5]})
 
 
-def test_a_wrong_width_is_the_encoders_fault(batches):
-    model = PlainFusion()
-    model.embed_dim = 9
-    with pytest.raises(ContractError, match=r"encode\(\) returned \(16, 4, 8\)"):
-        dasp.adapt(model, "dasp")(batches[0])
-
-
 BAD = {
-    "wrong name": (
-        lambda b: {"sound": b["audio"], "video": b["video"]},
-        "unknown modality 'sound'",
-    ),
+    "wrong name": (lambda b: {"sound": b["audio"]}, "unknown modality 'sound'"),
     "near name": (lambda b: {**b, "vidoe": b["video"]}, "did you mean 'video'"),
     "all missing": (lambda b: {}, "lack audio, video"),
     "nothing": (lambda b: {**b, "audio": None}, "Omit 'audio' if it is missing"),
@@ -156,12 +151,11 @@ BAD = {
     "sizes differ": (lambda b: {**b, "audio": b["audio"][:3]}, "differ in batch size"),
     "flat": (lambda b: {**b, "audio": b["audio"][:, 0, 0]}, "expected .B, ..."),
     "double": (lambda b: {**b, "audio": b["audio"].double()}, "is torch.float64 and the model is"),
-    "half": (lambda b: {**b, "audio": b["audio"].half()}, "is torch.float16 and the model"),
     "model's shape": (lambda b: {**b, "audio": b["audio"][..., :5]}, r"takes \(B, steps, 12\)"),
 }
 
 
-@pytest.mark.parametrize("method", ["source", "tent", "dasp", "tsa"])
+@pytest.mark.parametrize("method", ["source", "tent", "dasp"])
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_input_is_a_specific_error_and_changes_nothing(method, kind, batches):
     spoil, message = BAD[kind]

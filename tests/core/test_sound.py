@@ -7,7 +7,7 @@ from dasp.core.errors import InputError
 from dasp.core.seeding import numpy_generator
 from dasp.core.sound import resample
 
-RATES = [8000, 11025, 16000, 16001, 44100, 48000]
+RATES = [8000, 11025, 16000, 44100, 48000]
 
 
 def tone(hertz, rate, seconds=0.4):
@@ -20,8 +20,10 @@ def inner(wave, part=0.1):
     return wave[cut:-cut]
 
 
-@pytest.mark.parametrize("from_rate", RATES)
-@pytest.mark.parametrize("to_rate", RATES)
+@pytest.mark.parametrize(
+    ("from_rate", "to_rate"),
+    [(8000, 16000), (16000, 8000), (11025, 16000), (44100, 16000), (16000, 44100), (8000, 8001)],
+)
 def test_a_tone_stays_the_same_tone(from_rate, to_rate):
     hertz = 0.44 * min(from_rate, to_rate)  # 0.88 of the lower Nyquist frequency
     for frequency in (0.0, 100.0, 1234.5, hertz):
@@ -43,7 +45,7 @@ def test_no_images_appear_when_going_up():
     assert power[hertz > 4000].max() < 1e-8 * power.max()
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 700), st.sampled_from(RATES), st.sampled_from(RATES), st.integers(0, 2**31 - 1)
 )

@@ -56,18 +56,12 @@ def tone(hertz, rate, seconds):
     return 0.25 * np.sin(2 * np.pi * hertz * np.arange(int(rate * seconds)) / rate)
 
 
-def test_a_recording_is_trimmed_from_its_start(tmp_path):
-    wave = np.arange(-1000, 1000, dtype=np.int16)
-    soundfile.write(tmp_path / "rain.wav", wave, RATE)
-    got = recorded_noise(tmp_path, "rain", 50, RATE)
-    assert np.array_equal(got, wave[:50].astype(np.float32) / 32768)
-
-
-def test_a_short_recording_is_looped(tmp_path):
+def test_a_recording_is_trimmed_or_repeated_from_its_start(tmp_path):
     wave = np.array([1, 2, 3], np.int16)
     soundfile.write(tmp_path / "wind.wav", wave, RATE)
-    got = recorded_noise(str(tmp_path), "wind", 8, RATE)
-    assert np.array_equal(got * 32768, [1, 2, 3, 1, 2, 3, 1, 2])
+    assert np.array_equal(recorded_noise(tmp_path, "wind", 2, RATE) * 32768, [1, 2])
+    longer = recorded_noise(str(tmp_path), "wind", 8, RATE)
+    assert np.array_equal(longer * 32768, [1, 2, 3, 1, 2, 3, 1, 2])
 
 
 def test_stereo_at_another_rate_is_mixed_and_resampled(tmp_path):
@@ -89,12 +83,10 @@ def test_the_gain_of_each_severity(tmp_path, severity):
 
 def test_the_gain_and_the_sum_both_clip(tmp_path):
     soundfile.write(tmp_path / "thunder.wav", np.full(10, 0.75), RATE)
-    down, up = np.full(10, -0.5, np.float32), np.full(10, 0.5, np.float32)
-    clipped = 32767 / 32768
-    assert np.all(
-        corrupt_sound(down, "thunder", 5, noise_dir=tmp_path) == np.float32(clipped - 0.5)
-    )
-    assert np.all(corrupt_sound(up, "thunder", 5, noise_dir=tmp_path) == np.float32(clipped))
+    highest = np.float32(32767 / 32768)
+    for level, heard in ((-0.5, highest - np.float32(0.5)), (0.5, highest)):
+        wave = np.full(10, level, np.float32)
+        assert np.all(corrupt_sound(wave, "thunder", 5, noise_dir=tmp_path) == heard)
 
 
 def test_a_changed_file_is_read_again(tmp_path):
@@ -105,9 +97,12 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert recorded_noise(tmp_path, "rain", 1, RATE)[0] * 32768 == 5
 
 
-def test_a_missing_recording_is_named(tmp_path):
+def test_a_missing_recording_is_named_and_white_noise_needs_none(tmp_path):
+    wave = np.zeros(9, np.float32)
     with pytest.raises(DataError, match=r"no recording .*rain\.wav.*has traffic\.wav"):
-        corrupt_sound(np.zeros(9, np.float32), "rain", 1, noise_dir=tmp_path)
+        corrupt_sound(wave, "rain", 1, noise_dir=tmp_path)
+    white = corrupt_sound(wave, "gaussian_noise", 1, noise_dir=tmp_path)
+    assert np.array_equal(white, corrupt_sound(wave, "gaussian_noise", 1))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +110,6 @@ def test_a_missing_recording_is_named(tmp_path):
     [
         (np.zeros(0), r"rain\.wav is empty"),
         (np.array([0.0, np.nan]), r"rain\.wav contains NaN"),
-        (b"", r"cannot read .*rain\.wav"),
         (b"RIFF\x00\x00", r"cannot read .*rain\.wav"),
         (b"not a sound at all" * 10, r"cannot read .*rain\.wav"),
     ],
@@ -135,9 +129,3 @@ def test_without_soundfile_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "soundfile", None)
     with pytest.raises(DataError, match=r"dasp-tta\[media\]"):
         recorded_noise(tmp_path, "rain", 10, RATE)
-
-
-def test_white_noise_needs_no_folder(tmp_path):
-    wave = np.zeros(10, np.float32)
-    with_folder = corrupt_sound(wave, "gaussian_noise", 1, noise_dir=tmp_path)
-    assert np.array_equal(with_folder, corrupt_sound(wave, "gaussian_noise", 1))

@@ -129,10 +129,13 @@ def test_frames_change_at_any_size(name):
     for size in ((224, 224), (32, 48), (17, 16), (16, 400), (400, 16)):
         image = picture(*size)
         assert all((corrupt_frame(image, name, s) != image).any() for s in (1, 3, 5)), size
+    for level in (0, 255):
+        flat = np.full((24, 31, 3), level, np.uint8)
+        assert corrupt_frame(flat, name, 5).shape == flat.shape
 
 
 @every_frame
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     height=st.integers(16, 90), width=st.integers(16, 90), severity=st.integers(1, 5),
     seed=st.integers(0, 99),
@@ -144,9 +147,12 @@ def test_frames_of_any_size_come_out_as_they_went_in(name, height, width, severi
     assert result.flags.writeable
     assert not np.shares_memory(result, image)
     assert np.array_equal(image, picture(height, width))
+    view = image[::-1, ::-1][:, 3:]  # is read as it is seen
+    copied = corrupt_frame(view.copy(), name, severity, seed)
+    assert np.array_equal(corrupt_frame(view, name, severity, seed), copied)
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(
     name=st.sampled_from(PUBLISHED["audio"]),
     samples=st.integers(1, 3000),
@@ -163,7 +169,7 @@ def test_sounds_of_any_length_and_rate_stay_in_range(name, samples, rate, severi
     assert np.array_equal(got * 32768, np.rint(got * 32768))  # on the 16-bit grid
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(
     name=st.sampled_from(PUBLISHED["depth"]),
     shape=st.tuples(st.integers(1, 40), st.integers(1, 40)),
@@ -178,24 +184,11 @@ def test_depth_maps_stay_maps_and_what_was_lost_stays_lost(name, shape, severity
     assert np.all(got[depth == 0] == 0)
 
 
-@every_frame
-@pytest.mark.parametrize("level", [0, 255])
-def test_black_and_white_pictures(name, level):
-    flat = np.full((24, 31, 3), level, np.uint8)
-    assert corrupt_frame(flat, name, 5).shape == flat.shape
-
-
 @pytest.mark.parametrize("name", ["glass_blur", "motion_blur", "zoom_blur", "pixelate", "contrast"])
 def test_flat_pictures_stay_flat(name):
     for level in (0, 1, 77, 255):
         flat = np.full((40, 50, 3), level, np.uint8)
         assert np.array_equal(corrupt_frame(flat, name, 5), flat)
-
-
-@every_frame
-def test_views_are_read_as_they_are_seen(name):
-    view = picture(64, 48)[::-1, ::-1][5:45, 3:40]
-    assert np.array_equal(corrupt_frame(view, name, 2), corrupt_frame(view.copy(), name, 2))
 
 
 @pytest.mark.parametrize("modality", APPLY)

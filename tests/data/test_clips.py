@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.core.errors import DataError, OptionError
-from dasp.data import SPECS, open_manifest, premade, read_folders
+from dasp.data import SPECS, open_manifest, read_folders
 from dasp.data.clips import inside, read_labels, write_labels
 
 
@@ -18,12 +18,8 @@ def write_set(root, entries, labels=("cat", "dog")):
 
 
 def entry(name="a", label="cat", **changes):
-    return {
-        "video_id": name,
-        "wav": f"audio/{name}.wav",
-        "video_path": "video/",
-        "labels": label,
-    } | changes
+    paths = {"wav": f"audio/{name}.wav", "video_path": "video/"}
+    return {"video_id": name, "labels": label} | paths | changes
 
 
 def test_a_list_of_read_is_understood(tmp_path):
@@ -34,7 +30,8 @@ def test_a_list_of_read_is_understood(tmp_path):
     assert first.wav == root / "audio" / "a.wav"
     assert first.frames[5] == root / "video" / "frame_5" / "a.jpg"
     assert len(first.frames) == 10
-    assert first.frame_index(None) == 5
+    assert first.frame == first.frames[5]
+    assert first.frame_id == "a/frame_5"
     assert manifest.per_class() == {"cat": 1, "dog": 1}
 
 
@@ -144,10 +141,8 @@ def test_a_release_without_its_files_is_told_in_one_sentence(tmp_path, gone):
 
 def test_a_missing_split_names_the_lists_that_are_there(tmp_path, media):
     root = write_set(tmp_path / "set", [entry()])
-    (root / ".sources.json").write_text("{}")
-    with pytest.raises(
-        DataError, match=r"no train\.json in .*set: the lists there are test\.json;"
-    ):
+    (root / ".hidden.json").write_text("{}")
+    with pytest.raises(DataError, match=r"no train\.json in .*: the lists there are test\.json;"):
         open_manifest(root, split="train")
     (root / "test.json").replace(root / "train.json")
     with pytest.raises(DataError, match=r"no test\.json in .*: the lists there are train\.json;"):
@@ -163,9 +158,7 @@ def test_plain_folders(tmp_path, media):
     manifest = read_folders(media.write_folders(tmp_path / "pets"))
     assert [c.id for c in manifest.clips] == ["cat/cat0", "cat/cat1", "dog/dog0", "dog/dog1"]
     assert manifest.classes == ("cat", "dog")
-    assert [c.frame_index(None) for c in manifest.clips] == [0] * 4
-    with pytest.raises(OptionError, match="frames 0 to 0"):
-        manifest.clips[0].frame_index(5)
+    assert [c.frame_id for c in manifest.clips] == [f"{c.id}/frame_0" for c in manifest.clips]
 
 
 @pytest.mark.parametrize(("gone", "lacking"), [("cat0.wav", "sound"), ("cat0.png", "picture")])
@@ -174,17 +167,6 @@ def test_a_half_clip_in_a_folder_is_an_error(tmp_path, media, gone, lacking):
     (root / "cat" / gone).unlink()
     with pytest.raises(DataError, match=rf"cat0\.\w+ has no {lacking}"):
         open_manifest(root)
-
-
-def test_a_premade_tree_lies_where_read_puts_it(tmp_path):
-    manifest = open_manifest(write_set(tmp_path / "set", [entry()]))
-    video = premade(manifest, "video", "fog", 3).clips[0]
-    audio = premade(manifest, "audio", "rain", 5, out=tmp_path / "out").clips[0]
-    base = tmp_path / "set"
-    assert video.frames[5] == base / "video-C" / "fog" / "severity_3" / "frame_5" / "a.jpg"
-    assert video.wav == manifest.clips[0].wav
-    assert audio.wav == tmp_path / "out" / "audio-C" / "rain" / "severity_5" / "a.wav"
-    assert audio.frames == manifest.clips[0].frames
 
 
 @given(st.lists(st.sampled_from(["..", ".", "a", "b"]), max_size=6))

@@ -11,15 +11,7 @@ from safetensors.torch import load_file
 
 from dasp.core.errors import InputError, OptionError
 from dasp.core.seeding import numpy_generator
-from dasp.data.features import (
-    MEAN,
-    STD,
-    FbankOptions,
-    corruption_image,
-    fbank,
-    frame_tensor,
-    log_mel,
-)
+from dasp.data.features import MEAN, STD, corruption_image, fbank, frame_tensor, log_mel
 
 FIGURES = load_file(Path(__file__).parent / "fbank.safetensors")  # made with torchaudio
 
@@ -29,15 +21,14 @@ def noise(samples, scale=0.1, key="noise"):
     return torch.from_numpy(wave.astype(np.float32))
 
 
-def kaldi(wave, sample_rate, options):
+def kaldi(wave, sample_rate, hop_ms):
     """The same filterbank by Kaldi's own code."""
     settings = kaldi_native_fbank.FbankOptions()
     settings.frame_opts.samp_freq = sample_rate
     settings.frame_opts.dither = 0
     settings.frame_opts.window_type = "hanning"
-    settings.frame_opts.frame_shift_ms = options.hop_ms
-    settings.frame_opts.frame_length_ms = options.window_ms
-    settings.mel_opts.num_bins = options.mel_bins
+    settings.frame_opts.frame_shift_ms = hop_ms
+    settings.mel_opts.num_bins = 128
     computer = kaldi_native_fbank.OnlineFbank(settings)
     mean = wave.mean(dtype=np.float64).astype(np.float32)
     computer.accept_waveform(sample_rate, (wave - mean).tolist())
@@ -49,15 +40,6 @@ def test_agrees_with_the_reference_figures():
     error = (fbank(FIGURES["waveform"]) - FIGURES["fbank"]).abs()
     assert error.max() < 1e-3
     assert error.mean() < 1e-5
-
-
-SIZES = [
-    (16000, FbankOptions()),
-    (16000, FbankOptions(hop_ms=20.0)),
-    (8000, FbankOptions(mel_bins=40)),
-    (44100, FbankOptions(mel_bins=80, window_ms=32.0)),
-    (22050, FbankOptions(hop_ms=12.5, window_ms=50.0)),
-]
 
 
 def hum(time, generator):
@@ -93,14 +75,13 @@ SIGNALS = {
 }
 
 
-@pytest.mark.parametrize(("sample_rate", "options"), SIZES)
+@pytest.mark.parametrize(("rate", "hop_ms"), [(16000, 10), (16000, 20), (44100, 10), (8000, 12.5)])
 @pytest.mark.parametrize("kind", SIGNALS)
-def test_agrees_with_kaldi(kind, sample_rate, options):
-    time = np.arange(sample_rate // 2) / sample_rate
+def test_agrees_with_kaldi(kind, rate, hop_ms):
+    time = np.arange(rate // 2) / rate
     for seed in range(2):
         wave = SIGNALS[kind](time, numpy_generator(seed, kind)).astype(np.float32)
-        ours, theirs = fbank(wave, sample_rate, options).numpy(), kaldi(wave, sample_rate, options)
-        error = np.abs(ours - theirs)
+        error = np.abs(fbank(wave, rate, hop_ms).numpy() - kaldi(wave, rate, hop_ms))
         assert error.max() < 2e-4
         assert error.mean() < 1e-6  # a mel bank rounded elsewhere makes 5e-6 of loud noise
 
@@ -129,12 +110,11 @@ def test_arrays_and_float64_give_the_same_as_a_tensor():
 
 
 def test_gradients_after_a_first_call_without_them():
-    options = FbankOptions(mel_bins=11, window_ms=26.0)
     wave = noise(1000)
     with torch.inference_mode():
-        fbank(wave, options=options)
+        fbank(wave, 12345)
     wave.requires_grad_()
-    fbank(wave, options=options).sum().backward()
+    fbank(wave, 12345).sum().backward()
     assert wave.grad is not None
     assert wave.grad.abs().sum() > 0
 
@@ -151,8 +131,7 @@ def test_log_mel_pads_before_normalising():
 def test_log_mel_cuts_and_takes_batches_and_other_sizes():
     wave = noise(48000)
     assert torch.equal(log_mel(wave, frames=64), log_mel(wave)[:64])
-    options = FbankOptions(hop_ms=20.0)
-    assert log_mel(wave.view(2, -1), frames=64, options=options).shape == (2, 64, 128)
+    assert log_mel(wave.view(2, -1), frames=64, hop_ms=20.0).shape == (2, 64, 128)
 
 
 def test_other_waves_and_options_are_refused():
@@ -162,11 +141,9 @@ def test_other_waves_and_options_are_refused():
     for wave in (torch.zeros(500, dtype=torch.int16), torch.zeros(1, 1, 500), np.float32(1)):
         with pytest.raises(InputError, match="float array"):
             fbank(wave)
-    for options in ({"mel_bins": 0}, {"hop_ms": 0.0}, {"window_ms": -1.0}):
-        with pytest.raises(OptionError, match="must be positive"):
-            FbankOptions(**options)
-    with pytest.raises(OptionError, match="too low"):
-        fbank(torch.zeros(500), sample_rate=30)
+    for sample_rate, hop_ms in ((30, 10), (16000, 0)):
+        with pytest.raises(OptionError, match="too low"):
+            fbank(torch.zeros(500), sample_rate, hop_ms)
     with pytest.raises(OptionError, match="frames"):
         log_mel(torch.zeros(500), frames=0)
 

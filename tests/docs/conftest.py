@@ -18,7 +18,6 @@ BLOCK = re.compile(
 class Block:
     """A fenced block: its language, its text, where it starts, whether the page says it can run."""
 
-    page: Path
     line: int
     language: str
     code: str
@@ -26,17 +25,11 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    text = page.read_text()
-    return [
-        Block(
-            page,
-            text.count("\n", 0, found.start("code")) + 1,
-            found["language"],
-            found["code"],
-            not found["marker"],
-        )
-        for found in BLOCK.finditer(text)
-    ]
+    found, text = [], page.read_text()
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start("code")) + 1
+        found.append(Block(line, match["language"], match["code"], not match["marker"]))
+    return found
 
 
 def pytest_generate_tests(metafunc):

@@ -1,9 +1,11 @@
-"""What the site adds to the pages, without building it: `make docs` does that."""
+"""What the site adds to the pages, without building it (`make docs` does), and the README."""
 
 import re
 import sys
 
 import pytest
+
+import dasp
 
 
 @pytest.fixture
@@ -34,3 +36,12 @@ def test_a_block_can_say_that_it_does_not_run(tmp_path, collect):
     first, second = collect(page)
     assert (first.language, first.code, first.line, first.runs) == ("python", "1\n", 2, True)
     assert (second.language, second.code, second.line, second.runs) == ("sh", "two\n", 7, False)
+
+
+def test_the_methods_of_the_readme_exist(root):
+    text = (root / "README.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\((src/dasp/methods/\w+\.py)\)", text, re.MULTILINE)
+    assert "dasp" in dict(rows)
+    for name, path in rows:
+        assert name in dasp.METHODS
+        assert (root / path).is_file()

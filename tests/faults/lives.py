@@ -96,27 +96,19 @@ def die_inside(moment, count):
         Path.replace = around_a_rename
 
 
-def speaker(writer, last):
-    """Give what says a line; after the last one it waits for its end, however slow the parent."""
-    send, said = os.write, 0
-
-    def say(line):
-        nonlocal said
-        send(writer, line.encode())
-        said += 1
-        if said == last:
-            signal.pause()
-
-    return say
-
-
 def fork(folder, moment, count):
     """Start a life; return its process and the pipe that it speaks into."""
     reader, writer = os.pipe()
     process = os.fork()
     if process == 0:
         os.close(reader)
-        say = speaker(writer, count + GRACE if moment == "outside" else None)
+        send, lines = os.write, iter(range(count + GRACE, -BATCHES, -1))
+
+        def say(line):
+            send(writer, line.encode())
+            if moment == "outside" and next(lines) == 1:
+                signal.pause()  # for the kill, however slow the parent
+
         if moment in ("line", "before", "after"):
             die_inside(moment, count)
         live(folder, say)
@@ -139,7 +131,7 @@ def lives(folder, seed):
                 if not line.endswith("\n"):
                     continue
                 place, logits = line.split()
-                assert said.setdefault(int(place), logits) == logits, f"batch {place} differs"
+                assert said.setdefault(place, logits) == logits, f"batch {place} differs"
                 if moment == "outside" and heard == count:
                     os.kill(process, signal.SIGKILL)
         _, status = os.waitpid(process, 0)
@@ -156,10 +148,7 @@ def compare(killed, whole):
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one), "the states differ"
     runs = [dasp.events.read(path / "events.jsonl") for path in (killed, whole)]
-    told = [[e for e in run if e["event"] in ("batch", "reset")] for run in runs]
-    for run in told:
-        for event in run:
-            event.pop("time")
+    told = [[e | {"time": 0} for e in run if e["event"] in ("batch", "reset")] for run in runs]
     assert told[0] == told[1], "the logs differ"
     assert [e["batch"] for e in told[0] if e["event"] == "batch"] == list(range(BATCHES))
     left = sorted(path.name for path in killed.iterdir())
@@ -169,13 +158,9 @@ def compare(killed, whole):
 def main():
     folder, seeds = Path(sys.argv[1]), [int(seed) for seed in sys.argv[3:]]
     torch.set_num_threads(1)
-    unbroken = {}
-
-    def keep(line):
-        place, logits = line.split()
-        unbroken[int(place)] = logits
-
-    live(folder / "whole", keep)
+    lines = []
+    live(folder / "whole", lines.append)
+    unbroken = dict(line.split() for line in lines)
     for seed in seeds:
         said, deaths = lives(folder / f"killed_{seed}", seed)
         # A life may die between a batch and the word of it: then no later one repeats it.

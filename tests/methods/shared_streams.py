@@ -1,9 +1,9 @@
-"""Runs the same streams in one process, on two ranks and on three; a program, run by test_ranks.py.
+"""Run the same streams in one process, on two ranks and on three; a program of test_distributed.py.
 
     python shared_streams.py FOLDER
 
-Every process is forked here so that torch is imported once. Each writes what it was given back,
-by stream, to FOLDER/<ranks>-<rank>.pt; 1-0.pt is that of the one process, which has no group.
+Every process is forked here so that torch is imported once. Each writes its results, by stream, to
+FOLDER/<ranks>-<rank>.pt; 1-0.pt is that of the one process, which has no group.
 """
 
 import os
@@ -31,10 +31,6 @@ SETTINGS = {
     "robust": ("robust", {}),
     "robust, not fitted": ("robust", {}),
     "corrected": ("robust", OFF | {"score": "corrected", "level": "own", "none_biased": "adapt"}),
-    "large batches": ("dasp", {"delta": 1e-6}),
-    "large batches, float32": ("dasp", {"variant": "paper"}),
-    "large batches, paper": ("dasp", {"variant": "paper", "dimension_filter": "joint"}),
-    "large batches, corrected": ("robust", OFF | {"score": "corrected", "delta": 1e-6}),
     "same roles": ("dasp", {"variant": "paper", "roles": "same", "steps": 2}),
     "cav_mae in pieces": ("dasp", {"variant": "paper"}),
     "few samples": ("dasp", {"variant": "paper"}),
@@ -47,9 +43,7 @@ SETTINGS = {
     "eata, fitted": ("eata", {"margin": 1.0, "similarity": 1.1}),
 }
 SIZES = {"few samples": 2, "few samples, cav_mae": 2, "one sample": 1}
-ON_THREE = ("released, three sensors", "robust", "large batches", "few samples",
-            "few samples, cav_mae", "one sample")  # fmt: skip
-LARGE = 80  # more than twice the width of the embeddings: their moments are added up
+ON_THREE = ("released, three sensors", "robust", *SIZES)
 
 
 class Place:
@@ -60,12 +54,10 @@ class Place:
         self.group = {"group": "world"} if size > 1 else {}
 
     def part(self, batch):
-        shares = (0.0, *SHARES[self.size])
-        return {name: self.rows(value, shares) for name, value in batch.items()}
-
-    def rows(self, value, shares):
-        start, stop = (round(len(value) * shares[self.rank + step]) for step in (0, 1))
-        return value[start:stop]
+        ends = (0.0, *SHARES[self.size])[self.rank :][:2]
+        size = len(next(iter(batch.values())))
+        rows = slice(*(round(size * end) for end in ends))
+        return {name: value[rows] for name, value in batch.items()}
 
     def adapt(self, method="dasp", model=None, lr=1e-3, **options):
         return dasp.adapt(model or Toy(seed=1), method, lr=lr, **self.group, **options)
@@ -91,15 +83,9 @@ def seen_and_heard(model, size, seed):
 
 
 def record(outcome):
-    diagnosis = outcome.diagnosis
-    return {
-        "logits": outcome.logits,
-        "scores": None if diagnosis is None else dict(diagnosis.scores),
-        "biased": None if diagnosis is None else sorted(diagnosis.biased),
-        "updated": outcome.updated,
-        "loss": outcome.loss,
-        "rejected": outcome.rejected,
-    }
+    found, fields = outcome.diagnosis, ("logits", "updated", "loss", "rejected")
+    diagnosis = {"scores": found and dict(found.scores), "biased": found and sorted(found.biased)}
+    return diagnosis | {name: getattr(outcome, name) for name in fields}
 
 
 def adapting(name, place):
@@ -107,7 +93,7 @@ def adapting(name, place):
     method, options = SETTINGS[name]
     modalities = ("audio", "video", "depth") if "three" in name else ("audio", "video")
     kind = torch.float32 if "float32" in name else torch.float64
-    size = LARGE if "large" in name else SIZES.get(name, 17)
+    size = SIZES.get(name, 17)
     model = cav_mae() if "cav_mae" in name else Toy(modalities=modalities, seed=1)
     passes.AT_ONCE = 1000 if "pieces" in name else 2**23
     tta = place.adapt(method, model.to(kind), **options)
@@ -127,7 +113,9 @@ def adapting(name, place):
 
 
 class Fragile(Toy):
-    """A toy that raises, or predicts NaN, when a sample holds the sign for it."""
+    """A toy that raises where a sample holds the sign for it, or late in a step."""
+
+    raise_late = False
 
     def encode(self, inputs):
         if any((value == 77.0).any() for value in inputs.values()):
@@ -135,12 +123,9 @@ class Fragile(Toy):
         return super().encode(inputs)
 
     def fuse(self, tokens):
-        fused = super().fuse(tokens)
         if len(tokens) == len(self.modalities) and self.raise_late and torch.is_grad_enabled():
             raise ValueError("a late fault")
-        return fused
-
-    raise_late = False
+        return super().fuse(tokens)
 
 
 def broken():
@@ -283,31 +268,22 @@ def run(rank, size):
         torch.save(lost(place), FOLDER / f"lost-{size}-{rank}.pt")
 
 
-def warm_up():
-    """Load what torch loads when it is first needed, once for all processes."""
-    weight = torch.nn.Parameter(torch.zeros(1))
+def main():
+    weight = torch.nn.Parameter(torch.zeros(1))  # what torch loads late is loaded once for all
     weight.grad = torch.zeros(1)
     torch.optim.Adam([weight]).step()
-
-
-def main():
-    warm_up()
     children = []
-    for size in SHARES:
-        for rank in range(size):
-            child = os.fork()
-            if child == 0:
-                status = 1
-                try:
-                    run(rank, size)
-                    status = 0
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    os._exit(status)
-            children.append(child)
-    failed = [child for child in children if os.waitpid(child, 0)[1]]
-    sys.exit(1 if failed else 0)
+    for size, rank in [(number, rank) for number in SHARES for rank in range(number)]:
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                run(rank, size)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    sys.exit(any(statuses))
 
 
 if __name__ == "__main__":

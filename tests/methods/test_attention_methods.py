@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dasp
 from dasp.core.types import Attention
-from dasp.methods.abpem import attention_gap, gaussian_kl, principal_entropy
+from dasp.methods.abpem import attention_gap, principal_entropy
 from dasp.methods.pta import average_ranks, mmd, prediction_bias
 from dasp.models import Toy
 
@@ -23,18 +23,6 @@ def test_principal_entropy_takes_the_top_classes_with_its_epsilon():
     assert float(principal_entropy(p.log(), top=28)) == pytest.approx(everything, abs=1e-7)
     certain = torch.tensor([[200.0, 0.0, 0.0]])
     assert float(principal_entropy(certain, 2)) == pytest.approx(-math.log(1 + 1e-6), abs=1e-7)
-
-
-def test_gaussian_kl_by_integration():
-    x = np.linspace(-30, 30, 200001)
-
-    def density(m, s):
-        return np.exp(-((x - m) ** 2) / (2 * s * s)) / (s * math.sqrt(2 * math.pi))
-
-    p, q = density(0.3, 1.2), density(-0.5, 2.0)
-    expected = np.trapezoid(p * (np.log(p) - np.log(q)), x)
-    ours = gaussian_kl(*(torch.tensor(v) for v in (0.3, 1.2, -0.5, 2.0)))
-    assert float(ours) == pytest.approx(expected, abs=1e-5)
 
 
 def test_attention_gap_by_hand_and_its_constants():

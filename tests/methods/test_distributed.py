@@ -48,7 +48,7 @@ def near(first, second, tolerance):
 def test_many_are_as_one(size, found):
     """Logits, losses, diagnoses, weights, averages, optimizer; and all ranks have the same bits."""
     names = [name for name, run in found[size][0].items() if "alone" in run]
-    assert len(names) > 5
+    assert len(names) >= 5
     for name in names:
         check_stream(name, found[1][0][name], [rank[name] for rank in found[size]])
 

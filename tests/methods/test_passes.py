@@ -62,11 +62,8 @@ def test_batches_in_pieces_teach_what_whole_ones_teach(method, build, monkeypatc
         monkeypatch.setattr(passes, "AT_ONCE", at_once)
         torch.manual_seed(0)
         model = CavMae(**SIZES, num_classes=5) if build is CavMae else Toy(seed=1)
-        options = {"delta": 1e-9, "lr": 1e-2}
-        if method == "robust":
-            tta = dasp.adapt(model.double(), "robust", **options)
-        else:
-            tta = dasp.adapt(model.double(), "dasp", variant=method, **options)
+        name, options = ("robust", {}) if method == "robust" else ("dasp", {"variant": method})
+        tta = dasp.adapt(model.double(), name, delta=1e-9, lr=1e-2, **options)
         shape = {"dim": model.embed_dim, "kind": torch.float64}
         outcomes = [tta.on_tokens(tokens_of(11, seed=s, **shape)) for s in range(4)]
         with tta.frozen():

@@ -1,7 +1,6 @@
-"""The redundancy scores: against numpy, the paper's theorem, and from moments of parts."""
+"""The redundancy scores against numpy and the paper's theorem."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,9 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dasp.methods.dasp import diagnose, paper_redundancy, redundancy, released_redundancy
-from dasp.methods.distributed import ALONE
-from dasp.methods.moments import moments, moments_of_all, redundancy_of_moments
+from dasp.methods.dasp import diagnose, redundancy
+
+
+def paper_redundancy(embedding):
+    return redundancy({"it": embedding}, "correlation", "own")["it"]
+
+
+def released_redundancy(embeddings):
+    return redundancy(embeddings, "cosine", "joint")
 
 
 def paper_in_numpy(z):
@@ -107,16 +112,17 @@ def test_released_score_filters_by_the_spread_of_all_modalities_together():
     assert float(released_redundancy(offset)["a"]) != pytest.approx(float(plain["a"]), abs=1e-4)
 
 
-def test_released_score_without_two_dimensions_is_zero():
-    same = {"a": torch.ones(8, 4), "b": torch.ones(8, 4)}
-    assert [float(s) for s in released_redundancy(same).values()] == [0.0, 0.0]
-    one = {"a": torch.randn(8, 1), "b": torch.randn(8, 1)}
-    assert [float(s) for s in released_redundancy(one).values()] == [0.0, 0.0]
-
-
-def test_released_score_at_batch_one_is_one_for_every_modality():
-    scores = released_redundancy({"a": torch.randn(1, 8), "b": torch.randn(1, 8)})
-    assert [round(float(s), 5) for s in scores.values()] == [1.0, 1.0]
+@pytest.mark.parametrize(
+    ("draw", "score"),
+    [
+        (lambda: torch.ones(8, 4), 0.0),
+        (lambda: torch.randn(8, 1), 0.0),
+        (lambda: torch.randn(1, 8), 1.0),
+    ],
+)
+def test_released_score_without_two_dimensions_or_two_samples(draw, score):
+    scores = released_redundancy({"a": draw(), "b": draw()})
+    assert [round(float(s), 5) for s in scores.values()] == [score, score]
 
 
 @pytest.mark.parametrize("batch", [8, 16, 32, 64, 128])
@@ -153,16 +159,15 @@ def test_each_score_goes_with_each_filter():
         squares = (unit.T @ unit) ** 2
         return (squares.sum() - len(squares)) / (len(squares) * (len(squares) - 1))
 
-    kept = float(redundancy(parts, "cosine", "own")["a"])
-    assert kept == pytest.approx(math.sqrt(cosines(a[:, own])), abs=1e-9)
-    kept = float(redundancy(parts, "cosine", "joint")["a"])
-    assert kept == pytest.approx(math.sqrt(cosines(a[:, jointly])), abs=1e-9)
-    kept = float(redundancy(parts, "correlation", "own")["a"])
-    assert kept == pytest.approx(cosines((a - a.mean(axis=0))[:, own]), abs=1e-9)
-    # Kept jointly though constant here: it counts as a dimension and correlates with none.
-    three = cosines((a - a.mean(axis=0))[:, :3])
-    kept = float(redundancy(parts, "correlation", "joint")["a"])
-    assert kept == pytest.approx(three * 3 * 2 / (4 * 3), abs=1e-9)
+    centred = a - a.mean(axis=0)
+    for rules, expected in {
+        ("cosine", "own"): math.sqrt(cosines(a[:, own])),
+        ("cosine", "joint"): math.sqrt(cosines(a[:, jointly])),
+        ("correlation", "own"): cosines(centred[:, own]),
+        # Kept jointly though constant here: it counts as a dimension and correlates with none.
+        ("correlation", "joint"): cosines(centred[:, :3]) * 3 * 2 / (4 * 3),
+    }.items():
+        assert float(redundancy(parts, *rules)["a"]) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("score", ["cosine", "correlation"])
@@ -174,49 +179,3 @@ def test_a_modality_that_does_not_vary_scores_no_rounding_noise(score, dimension
     assert all(torch.isfinite(value) for value in scores.values())
     if (score, dimension_filter) != ("cosine", "joint"):
         assert float(scores["dead"]) == 0.0
-
-
-SCORES = [(s, f) for s in ("cosine", "correlation") for f in ("joint", "own")]
-NAMES = ("audio", "video")
-
-
-def embeddings(rows, width, offset, seed, constant):
-    """Two modalities; the first `constant` dimensions do not vary, or hardly."""
-    generator = torch.Generator().manual_seed(seed)
-    mix = torch.randn(width, width, generator=generator)
-    drawn = {name: torch.randn(rows, width, generator=generator) @ mix + offset for name in NAMES}
-    for value in drawn.values():
-        value[:, :constant] = offset + 1e-6 * value[:, :constant]
-    return drawn
-
-
-@given(
-    rows=st.integers(1, 40),
-    width=st.integers(1, 12),
-    offset=st.sampled_from([0.0, 1.0, -30.0]),
-    constant=st.integers(0, 3),
-    cuts=st.lists(st.integers(0, 40), max_size=3),
-    seed=st.integers(0, 1000),
-    form=st.sampled_from(SCORES),
-)
-def test_moments_of_parts_add_up_to_the_score_of_the_whole(
-    rows, width, offset, constant, cuts, seed, form
-):
-    whole = embeddings(rows, width, offset, seed, constant)
-    expected = redundancy({name: value.double() for name, value in whole.items()}, *form)
-    ends = [0, *sorted(min(cut, rows) for cut in cuts), rows]
-    found = redundancy_of_moments(
-        {
-            name: sum(moments(value[a:b]) for a, b in pairwise(ends))
-            for name, value in whole.items()
-        },
-        *form,
-    )
-    for name in NAMES:
-        assert float(found[name]) == pytest.approx(float(expected[name]), abs=1e-6)
-
-
-@given(st.integers(1, 20), st.integers(0, 100))
-def test_what_is_sent_is_the_whole_matrix(width, seed):
-    rows = torch.randn(5, width, generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(moments_of_all({"it": rows}, ALONE)["it"], moments(rows))

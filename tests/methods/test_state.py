@@ -34,7 +34,7 @@ def adapted(batches):
     return tta
 
 
-@pytest.mark.parametrize("name", list(dasp.METHODS))
+@pytest.mark.parametrize("name", ["sar", "tsa", "robust"])
 def test_a_state_goes_on_bit_for_bit(name, batches, tmp_path):
     """As a file, as what torch.load reads strictly, and pickled; on another handle or the same."""
     path = tmp_path / "state.safetensors"
@@ -54,10 +54,10 @@ def test_a_state_goes_on_bit_for_bit(name, batches, tmp_path):
 
 
 def test_a_loaded_state_can_still_be_reset(adapted, batches):
-    fresh, expected = adapt(), adapt()(batches[1]).logits
+    fresh = adapt()
     fresh.load_state(adapted.state())
     fresh.reset()
-    assert torch.equal(fresh(batches[1]).logits, expected)
+    assert torch.equal(fresh(batches[1]).logits, adapt()(batches[1]).logits)
 
 
 def test_a_state_is_a_copy(batches):
@@ -108,14 +108,12 @@ def test_foreign_states_are_refused_and_change_nothing(batches, tmp_path):
     assert tta.counters["loads"] == 0
 
 
-def test_a_state_of_a_tuned_model_belongs_to_its_source_weights(tmp_path, batches):
-    path = tmp_path / "state.safetensors"
+def test_a_state_of_a_tuned_model_belongs_to_its_source_weights(batches):
     tta = dasp.adapt(Toy(seed=1), "read", lr=1e-2)
     tta(batches[0])
-    tta.save(path)
-    dasp.adapt(Toy(seed=1), "read", lr=1e-2).load(path)
+    dasp.adapt(Toy(seed=1), "read").load_state(tta.state())
     with pytest.raises(StateError, match="another model"):
-        dasp.adapt(Toy(seed=3), "read", lr=1e-2).load(path)
+        dasp.adapt(Toy(seed=3), "read").load_state(tta.state())
 
 
 def test_damaged_files_are_named_and_change_nothing(adapted, tmp_path):
@@ -242,8 +240,8 @@ def test_the_state_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
 
 
 def test_the_source_weights_are_hashed_once(batches, monkeypatch):
-    hashed, compute = [], Memory._hash
-    monkeypatch.setattr(Memory, "_hash", lambda self, s: (hashed.append(1), compute(self, s))[1])
+    hashed, compute = [], Memory.digest
+    monkeypatch.setattr(Memory, "digest", lambda self, s: (hashed.append(1), compute(self, s))[1])
     tta = adapt()
     for batch in batches:
         tta(batch)

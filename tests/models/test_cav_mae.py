@@ -5,7 +5,7 @@ import dasp
 from dasp.core.contract import check_model
 from dasp.core.errors import ContractError, InputError, OptionError
 from dasp.models import CavMae, CavMaeDepth, load_model
-from dasp.models.layers import SelfAttention, sincos_positions
+from dasp.models.layers import sincos_positions
 
 SMALL = {
     "embed_dim": 16, "num_heads": 2, "depth": 2, "audio_length": 48, "mel_bins": 32,
@@ -60,7 +60,11 @@ def test_the_published_size():
     assert model.positions["video"].shape == (1, 196, 768)
 
 
-def test_attention_maps_change_nothing_and_sum_to_one(model, inputs):
+@pytest.mark.parametrize("fusion_depth", [1, 2])
+def test_attention_maps_change_nothing_and_sum_to_one(inputs, fusion_depth):
+    model = CavMae(**SMALL, fusion_depth=fusion_depth).eval()
+    check_model(model, inputs)
+    assert len(model.fusion_qkv()) == 2 * fusion_depth
     tokens = model.encode(inputs)
     plain, shown = model.fuse(tokens), model.fuse_with_attention(tokens)
     assert plain.attention is None
@@ -92,16 +96,6 @@ def test_a_wrong_shape_says_what_it_takes(model, name, shape):
 def test_impossible_sizes(size):
     with pytest.raises(OptionError, match="is not a multiple"):
         CavMae(**(SMALL | size))
-
-
-def test_several_shared_blocks(inputs):
-    model = CavMae(**SMALL, fusion_depth=2).eval()
-    check_model(model, inputs)
-    assert len(model.fusion_qkv()) == 4
-    tokens = model.encode(inputs)
-    torch.testing.assert_close(
-        model.fuse(tokens).logits, model.fuse_with_attention(tokens).logits, atol=1e-5, rtol=0
-    )
 
 
 def test_without_prompts_the_opened_encoder_is_the_encoder(model, inputs):
@@ -166,6 +160,12 @@ def test_sizes_are_checked_and_named():
     assert load_model("cav_mae_depth", **sizes).encoder_depth()["depth"] == 1
 
 
+@pytest.mark.parametrize("method", ["tsa", "sumi"])
+def test_methods_for_two_refuse_it(model3, method):
+    with pytest.raises(ContractError, match="defined for two modalities"):
+        dasp.adapt(model3, method)
+
+
 @pytest.mark.parametrize("method", ["tent", "eata", "sar", "read", "abpem", "pta", "dasp"])
 def test_methods_for_any_number_of_modalities_adapt_it(model3, inputs3, method):
     outcome = dasp.adapt(model3, method, lr=1e-2)(inputs3)
@@ -173,27 +173,10 @@ def test_methods_for_any_number_of_modalities_adapt_it(model3, inputs3, method):
     assert outcome.rejected is None
 
 
-@pytest.mark.parametrize("method", ["tsa", "sumi"])
-def test_methods_for_two_refuse_it(model3, method):
-    with pytest.raises(ContractError, match="defined for two modalities"):
-        dasp.adapt(model3, method)
-
-
-def test_shown_and_hidden_attention_agree():
-    torch.manual_seed(0)
-    layer, x = SelfAttention(12, 3), torch.randn(2, 5, 12)
-    out, weights = layer.with_weights(x)
-    torch.testing.assert_close(layer(x), out)
-    assert weights.shape == (2, 3, 5, 5)
-
-
 def test_positions_tell_rows_from_columns():
     grid = sincos_positions(2, 3, 8).view(2, 3, 8)
     assert torch.equal(grid[0, :, :4], grid[1, :, :4])  # the first half sees the column
     assert torch.equal(grid[:, 0, 4:], grid[:, 2, 4:])  # the second half sees the row
     assert len({tuple(row.tolist()) for row in grid.flatten(0, 1)}) == 6
-
-
-def test_positions_need_a_width_of_four():
     with pytest.raises(ValueError, match="divisible by 4"):
         sincos_positions(2, 2, 6)

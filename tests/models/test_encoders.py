@@ -91,19 +91,12 @@ def test_any_model_can_be_faster_and_a_shared_layer_stays_exact_in_the_fusion(ki
     assert torch.equal(fast.fuse(tokens).embedding, model.fuse(tokens).embedding)
 
 
-@torch.no_grad()
-def test_int8_gives_a_sample_the_same_tokens_in_any_batch(model, batches):
-    fast, inputs = faster(model, "int8"), batches[0]
-    whole = fast.encode(inputs)
-    part = fast.encode({name: value[3:5] for name, value in inputs.items()})
-    for name in whole:
-        torch.testing.assert_close(part[name], whole[name][3:5], atol=1e-5, rtol=0)
-
-
-def test_tokens_have_no_gradient_and_do_not_depend_on_autocast(model, batches):
+def test_tokens_have_no_gradient_and_depend_neither_on_autocast_nor_on_the_batch(model, batches):
     for kind in KINDS:
         fast = faster(model, kind)
         tokens = fast.encode(batches[0])
+        part = fast.encode({name: value[3:5] for name, value in batches[0].items()})
+        torch.testing.assert_close(part["audio"], tokens["audio"][3:5], atol=1e-5, rtol=0)
         with torch.autocast("cpu", torch.bfloat16):
             again = fast.encode(batches[0])
         assert not any(value.requires_grad for value in tokens.values())
@@ -236,25 +229,16 @@ def test_no_number_moves_by_more_than_half_a_step(seed, rows, width, power):
     assert ((rounded * scales - values).abs() <= scales * 0.5001).all()
 
 
-def test_whole_numbers_are_multiplied_exactly():
-    values = torch.randint(-126, 127, (5, 7), generator=torch.Generator().manual_seed(0)).float()
-    weight = torch.randint(-126, 127, (3, 7), generator=torch.Generator().manual_seed(1)).float()
+def test_whole_numbers_are_multiplied_exactly_and_each_output_has_its_own_scale():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randint(-126, 127, (5, 7), generator=generator).float()
+    weight = torch.randint(-126, 127, (3, 7), generator=generator).float()
     values[:, 0] = weight[:, 1] = 127
-    bias = torch.tensor([1.0, 2.0, 3.0])
+    weight[0] *= 2**20  # would drown the others if they shared its scale
+    bias = torch.tensor([0.0, 2.0, 3.0])
     exact = F.linear(values, weight, bias)
     assert torch.equal(int8_linear(values, quantise_weight(weight), bias), exact)
     assert torch.equal(int8_linear(values, quantise_weight(weight), None), exact - bias)
-
-
-def test_the_map_is_near_and_each_output_has_its_own_scale():
-    x, weight, bias = drawn(4, 6, 64), drawn(32, 64, seed=1), drawn(32, seed=2)
-    weight[0] *= 1e4  # would drown the others if they shared its scale
-    exact = F.linear(x, weight, bias)
-    found = int8_linear(x, quantise_weight(weight), bias)
-    error = (found - exact).norm(dim=(0, 1)) / exact.norm(dim=(0, 1))
-    assert found.shape == (4, 6, 32)
-    assert error.max() < 0.02
-    assert error.min() > 1e-5  # it is rounded
 
 
 def test_a_token_depends_on_no_other_and_on_no_chunk(monkeypatch):
@@ -265,16 +249,11 @@ def test_a_token_depends_on_no_other_and_on_no_chunk(monkeypatch):
     assert torch.equal(int8_linear(x, weight, bias), whole)
     for row in range(10):
         assert torch.equal(int8_linear(x[row : row + 1], weight, bias), whole[row : row + 1])
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_what_is_not_finite_stays_with_its_token(bad):
-    x, weight, bias = drawn(3, 16), quantise_weight(drawn(8, 16, seed=1)), drawn(8, seed=2)
-    good = int8_linear(x, weight, bias)
-    x[1, 4] = bad
-    found = int8_linear(x, weight, bias)
-    assert not torch.isfinite(found[1]).any()
-    assert torch.equal(found[[0, 2]], good[[0, 2]])
+    for bad in (float("nan"), float("inf"), float("-inf")):
+        x[1, 4] = bad
+        found = int8_linear(x, weight, bias)
+        assert not torch.isfinite(found[1]).any()
+        assert torch.equal(found[2:], whole[2:])
 
 
 @torch.no_grad()

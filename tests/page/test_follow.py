@@ -20,18 +20,26 @@ def rest(feed):
     return list(iter(feed.next, None))
 
 
-def test_it_shows_what_a_running_process_writes(tmp_path):
-    log = tmp_path / "events.jsonl"
-    tta = dasp.adapt(Toy(seed=1), "dasp", log=log)
+def numbers(updates):
+    return [update.point["n"] for update in updates]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "events.jsonl"
+
+
+def test_it_shows_what_a_running_process_writes(path):
+    tta = dasp.adapt(Toy(seed=1), "dasp", log=path)
     outs = [tta(inputs) for inputs in fed()[:3]]
-    feed = LogFeed(log)
+    feed = LogFeed(path)
+    found = rest(feed)
     assert feed.about()["title"] == "events.jsonl: dasp"
     assert feed.about()["modalities"] == ["audio", "video"]
     assert feed.about()["can"] == []
-    found = rest(feed)
     outs += [tta(inputs) for inputs in fed()[3:]]
     found += rest(feed)
-    assert [update.point["n"] for update in found] == list(range(6))
+    assert numbers(found) == list(range(6))
     assert found[0].keep == 0
     for update, out in zip(found, outs, strict=True):
         assert update.point["biased"] == sorted(out.diagnosis.biased)
@@ -41,25 +49,22 @@ def test_it_shows_what_a_running_process_writes(tmp_path):
     assert feed.next() is None
 
 
-@pytest.mark.parametrize("options", [{}, {"score": "cosine"}, {"level": "lowest"}])
-def test_a_limit_that_is_not_in_the_log_is_not_made_up(tmp_path, options):
-    log = tmp_path / "events.jsonl"
-    tta = dasp.adapt(Toy(seed=1), "robust", log=log, **options)
-    tta(fed()[0])
-    assert LogFeed(log).next().point["limits"] == {}
+def test_a_limit_that_is_not_in_the_log_is_not_made_up(tmp_path):
+    for number, options in enumerate(({}, {"score": "cosine"}, {"level": "lowest"})):
+        log = tmp_path / f"{number}.jsonl"
+        dasp.adapt(Toy(seed=1), "robust", log=log, **options)(fed()[0])
+        assert LogFeed(log).next().point["limits"] == {}
 
 
-def test_a_new_run_and_a_resumed_one_replace_what_was(tmp_path):
-    log, state = tmp_path / "events.jsonl", tmp_path / "state.safetensors"
-
+def test_a_new_run_and_a_resumed_one_replace_what_was(path):
     def begin():
-        model = Toy(seed=1)
-        return dasp.adapt(model, "dasp", log=log, checkpoint=state, checkpoint_every=2)
+        options = {"checkpoint": path.with_name("state.safetensors"), "checkpoint_every": 2}
+        return dasp.adapt(Toy(seed=1), "dasp", log=path, **options)
 
     first = begin()
     for inputs in fed()[:3]:
         first(inputs)
-    feed = LogFeed(log)
+    feed = LogFeed(path)
     assert len(rest(feed)) == 3
     second = begin()
     assert second.resume() == 2
@@ -76,8 +81,7 @@ def line(place, **more):
     return {"event": "batch", "batch": place, "present": ["audio"], "missing": [], **more}
 
 
-def test_a_full_log_that_is_moved_away_is_read_to_its_end(tmp_path):
-    path = tmp_path / "events.jsonl"
+def test_a_full_log_that_is_moved_away_is_read_to_its_end(path):
     log = EventLog(path, limit=400)
     log.write(line(0))
     feed = LogFeed(path)
@@ -87,38 +91,36 @@ def test_a_full_log_that_is_moved_away_is_read_to_its_end(tmp_path):
         if place % 2 == 0:
             found += rest(feed)
     found += rest(feed)
-    assert [update.point["n"] for update in found] == list(range(30))
-    fresh = [update.point["n"] for update in rest(LogFeed(path))]
+    assert numbers(found) == list(range(30))
+    fresh = numbers(rest(LogFeed(path)))
     assert fresh == list(range(fresh[0], 30))
     assert len(fresh) > 1
 
 
-def test_half_a_line_is_waited_for_and_nonsense_is_passed_over(tmp_path):
-    path = tmp_path / "events.jsonl"
+def test_half_a_line_is_waited_for_and_nonsense_is_passed_over(path):
     whole = json.dumps(line(0)) + "\n"
     path.write_text(whole + "no json\n" + whole[:10])
     feed = LogFeed(path)
-    assert [update.point["n"] for update in rest(feed)] == [0]
+    assert numbers(rest(feed)) == [0]
     with path.open("a") as file:
         file.write(whole[10:].replace('"batch": 0', '"batch": 1'))
-    assert [update.point["n"] for update in rest(feed)] == [1]
+    assert numbers(rest(feed)) == [1]
     path.unlink()
     assert feed.next() is None
     path.write_text(json.dumps(line(7)) + "\n")
-    assert [update.point["n"] for update in rest(feed)] == [7]
+    assert numbers(rest(feed)) == [7]
 
 
-def test_other_events_are_notes_of_the_next_batch(tmp_path):
-    log = EventLog(tmp_path / "events.jsonl")
+def test_other_events_are_notes_of_the_next_batch(path):
+    log = EventLog(path)
     log.write(line(0))
     log.write({"event": "error", "batch": 1, "error": "ValueError: no"})
     log.write(line(2, rejected=None))
-    notes = [update.point["note"] for update in rest(LogFeed(log.path))]
+    notes = [update.point["note"] for update in rest(LogFeed(path))]
     assert notes == [None, "ValueError: no"]
 
 
-def test_an_empty_log_is_left_as_it_is_and_a_missing_one_refused(tmp_path):
-    path = tmp_path / "events.jsonl"
+def test_an_empty_log_is_left_as_it_is_and_a_missing_one_refused(path):
     with pytest.raises(DataError, match="no event log"):
         LogFeed(path)
     path.touch()

@@ -28,21 +28,18 @@ def test_a_spectrogram_has_time_to_the_right_and_low_pitch_below():
 
 
 @pytest.mark.parametrize(
-    ("value", "size"),
-    [
-        (torch.rand(3, 8, 6), (8, 6)),
-        (torch.rand(1, 8, 6), (8, 6)),
-        (torch.rand(30, 7), (7, 30)),
-        (torch.rand(1024, 128), (16, 128)),
-        (torch.ones(4, 5), (5, 4)),
-        (torch.rand(5), None),
-        (torch.rand(2, 3, 4, 5), None),
-        (torch.full((3, 4), torch.nan), None),
-    ],
-)
-def test_inputs_that_look_like_pictures_are_shown(value, size):
-    url = input_picture(value)
+    ("shape", "size"),
+    [((3, 8, 6), (8, 6)), ((1, 8, 6), (8, 6)), ((30, 7), (7, 30)), ((1024, 128), (16, 128)),
+     ((5,), None), ((2, 3, 4, 5), None)],
+)  # fmt: skip
+def test_inputs_that_look_like_pictures_are_shown(shape, size):
+    url = input_picture(torch.rand(shape))
     assert (url and read(url).shape[:2]) == size
+
+
+def test_a_constant_input_is_shown_and_one_of_nan_is_not():
+    assert read(input_picture(torch.ones(4, 5))).shape[:2] == (5, 4)
+    assert input_picture(torch.full((3, 4), torch.nan)) is None
 
 
 def test_a_wav_file_holds_the_samples():

@@ -1,11 +1,12 @@
 import time
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.core.errors import OptionError
-from dasp.page.runner import ENDED, SOUNDS, Cursor, History, Runner, Update
+from dasp.page.runner import ENDED, SOUNDS, History, Runner, Update
 
 ACTIONS = st.lists(st.sampled_from(["publish", "clear", "back", "look", "state"]), max_size=60)
 
@@ -14,7 +15,7 @@ class Browser:
     """Keeps what the page's script keeps."""
 
     def __init__(self):
-        self.seen, self.points, self.state, self.samples = Cursor(), [], None, None
+        self.seen, self.points, self.state, self.samples = -1, [], None, None
 
     def look(self, history, state=None):
         news, self.seen = history.since(self.seen, state)
@@ -64,7 +65,7 @@ def test_a_browser_that_never_looks_costs_no_memory():
 
 
 def shown(runner):
-    return runner.news(Cursor())[0]
+    return runner.news(-1)[0]
 
 
 def until(true, patience=20.0):
@@ -77,16 +78,14 @@ def until(true, patience=20.0):
 
 @pytest.fixture
 def run():
-    runners = []
+    with ExitStack() as stack:
 
-    def start(feed, playing=False):
-        runners.append(Runner(feed, playing))
-        runners[-1].start()
-        return runners[-1]
+        def start(feed, playing=False):
+            runner = Runner(feed, playing)
+            stack.callback(runner.stop)
+            return runner
 
-    yield start
-    for runner in runners:
-        runner.stop()
+        yield start
 
 
 def test_a_step_is_one_batch_and_reset_returns_to_the_source(run, counting):
@@ -126,37 +125,31 @@ def test_commands_to_the_feed_do_not_speed_up_the_run(run, counting):
     assert shown(runner)["state"]["commands"] == 20
 
 
-def test_the_end_of_a_stream_pauses_and_says_so(run, counting):
-    runner = run(counting(last=2), playing=True)
-    runner.control({"do": "speed", "value": 8})
-    until(lambda: shown(runner)["state"]["note"] == ENDED)
-    assert not shown(runner)["state"]["playing"]
-    runner.control({"do": "reset"})
-    until(lambda: shown(runner)["state"]["note"] == "")
-
-
-def test_an_exception_is_shown_and_the_runner_lives(run, counting):
-    feed = counting()
+def test_the_end_of_a_stream_and_an_exception_pause_and_are_shown(run, counting):
+    feed = counting(last=1)
     good, feed.next = feed.next, lambda: 1 / 0
     runner = run(feed, playing=True)
     until(lambda: "ZeroDivisionError" in shown(runner)["state"]["note"])
     assert not shown(runner)["state"]["playing"]
     feed.next = good
-    runner.control({"do": "step"})
-    until(lambda: shown(runner)["points"] and shown(runner)["state"]["note"] == "")
+    runner.control({"do": "play"})
+    until(lambda: shown(runner)["points"] and shown(runner)["state"]["note"] == ENDED)
+    assert not shown(runner)["state"]["playing"]
+    runner.control({"do": "reset"})
+    until(lambda: shown(runner)["state"]["note"] == "")
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("words", "command"),
     [
-        ({"do": "fly"}, "unknown command 'fly'"),
-        ({"do": "order"}, "unknown command"),  # not one of this feed's
-        ({"do": ["play"]}, "unknown command"),
-        ({}, "unknown command"),
-        ({"do": "speed"}, "speed is one of"),
-        ({"do": "speed", "value": True}, "speed is one of"),
-        ({"do": "speed", "value": [1]}, "speed is one of"),
-        ({"do": "corrupt", "severity": 9}, "severity"),
+        ("unknown command 'fly'", {"do": "fly"}),
+        ("unknown command", {"do": "order"}),  # not one of this feed's
+        ("unknown command", {"do": ["play"]}),
+        ("unknown command", {}),
+        ("speed is one of", {"do": "speed"}),
+        ("speed is one of", {"do": "speed", "value": True}),
+        ("speed is one of", {"do": "speed", "value": [1]}),
+        ("severity", {"do": "corrupt", "severity": 9}),
     ],
 )
 def test_an_invalid_command_changes_nothing(run, counting, command, words):

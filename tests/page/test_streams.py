@@ -53,8 +53,7 @@ def test_severity_0_is_clean_and_samples_are_repeated():
     first, second = stream.next(), stream.next()
     assert first.truth == second.truth == {}
     assert second.labels.tolist()[2:] == first.labels.tolist()[:2]  # a pool of six
-    stream.restart()
-    assert torch.equal(stream.next().inputs["video"], first.inputs["video"])
+    assert torch.equal(next(iter(stream)).inputs["video"], first.inputs["video"])
 
 
 def test_taking_over_by_hand_begins_with_the_damage_of_the_order():
@@ -74,20 +73,11 @@ def test_taking_over_by_hand_begins_with_the_damage_of_the_order():
 
 @pytest.mark.parametrize(
     "command",
-    [
-        corrupt("smell", "fog", 1),
-        corrupt("audio", "fog", 1),
-        corrupt("video", "fog", 6),
-        corrupt("video", "fog", True),
-        corrupt("video", "fog", None),
-        corrupt("video", ["fog"], 1),
-        {"do": "corrupt"},
-        {"do": "order", "value": "sorted"},
-        {"do": "order"},
-        {"do": "severity", "value": 0},
-        {"do": "sing"},
-    ],
-)
+    [corrupt("smell", "fog", 1), corrupt("audio", "fog", 1), corrupt("video", "fog", 6),
+     corrupt("video", "fog", True), corrupt("video", "fog", None), corrupt("video", ["fog"], 1),
+     {"do": "corrupt"}, {"do": "order", "value": "sorted"}, {"do": "order"},
+     {"do": "severity", "value": 0}, {"do": "sing"}],
+)  # fmt: skip
 def test_an_invalid_command_changes_nothing(command):
     stream = small()
     before = stream.state()

@@ -1,5 +1,6 @@
 import re
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -12,7 +13,7 @@ GAUGES = ("dasp_score", "dasp_other", "dasp_index")
 
 def test_the_text_is_what_prometheus_reads():
     counters = Counters(["audio", 'a "strange"\\\nname'])
-    counters.add("batches", 3)
+    counters.add(batches=3)
     counters.add_each("flags", ["audio"])
     gauges = {
         "score": ("Score", {"audio": float("nan"), 'a "strange"\\\nname': float("inf")}),
@@ -20,7 +21,7 @@ def test_the_text_is_what_prometheus_reads():
         "index": ("A number", 1e-300),
     }
     found = {}
-    for family in text_string_to_metric_families(exposition(counters, gauges)):
+    for family in text_string_to_metric_families(exposition(counters, **gauges)):
         assert family.type == ("gauge" if family.name in GAUGES else "counter")
         found |= {(s.name, s.labels.get("modality")): s.value for s in family.samples}
     assert found["dasp_batches_total", None] == 3
@@ -41,7 +42,7 @@ def test_the_global_registry_is_left_alone(batches):
 
 def test_a_copy_can_be_gone_on_from_even_if_it_lacks_some():
     counters = Counters(["audio", "video"])
-    counters.add("batches", 4)
+    counters.add(batches=4)
     counters.add_each("missing", ["video"])
     twin = Counters(["audio", "video"])
     twin.take(counters.as_dict())
@@ -63,10 +64,8 @@ def test_an_adaptation_counts_what_happens(batches, tmp_path):
     with tta.frozen():
         tta(batches[0])
     for bad in ({}, {"audio": 1}):
-        try:
+        with pytest.raises(dasp.DaspError):
             tta(bad)
-        except dasp.DaspError:
-            continue
     tta.save(tmp_path / "state.safetensors")
     tta.load(tmp_path / "state.safetensors")
     tta.load_state(tta.state())
@@ -89,24 +88,19 @@ def test_an_adaptation_counts_what_happens(batches, tmp_path):
 
 
 def test_the_norms_are_distances_from_the_source(batches):
-    tta = dasp.adapt(Toy(seed=1), "dasp", delta=1e-6, lr=1e-2)
-
-    def norms():
+    def norms(tta):
         lines = [line for line in tta.metrics().splitlines() if line.startswith("dasp_adapter_")]
-        return [float(line.split()[1]) for line in lines]
+        return {line.split('"')[1]: float(line.split()[1]) for line in lines}
 
-    assert norms() == [0.0, 0.0]
+    tta = dasp.adapt(Toy(seed=1), "dasp", delta=1e-6, lr=1e-2)
+    assert norms(tta) == {"audio": 0.0, "video": 0.0}
     tta(batches[1])
-    source, expected = tta.source.tensors, []
-    for name in ("audio", "video"):
-        own = [
-            (weight.detach() - source[f"weight/{path}"]).square().sum()
-            for path, weight in tta.memory.weights.items()
-            if f".{name}." in path
-        ]
-        expected.append(float(sum(own)) ** 0.5)
-    assert max(abs(a - b) for a, b in zip(norms(), expected, strict=True)) < 1e-6
-    assert max(expected) > 0.01
+    squares = dict.fromkeys(("audio", "video"), 0.0)
+    for path, weight in tta.memory.weights.items():
+        change = weight.detach() - tta.source.tensors[f"weight/{path}"]
+        squares[path.split(".")[1]] += float(change.square().sum())
+    assert norms(tta) == pytest.approx({name: total**0.5 for name, total in squares.items()})
+    assert max(squares.values()) > 1e-4
     shared = dasp.adapt(Toy(seed=1), "tent", lr=1e-2)
     shared(batches[1])
-    assert 'dasp_adapter_norm{modality="shared"} 0.' in shared.metrics()
+    assert norms(shared)["shared"] > 0

@@ -5,11 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from dasp.bench import train as training
 from dasp.bench.references import find_model
-from dasp.cli.train import train as train_clips
 from dasp.core.errors import OptionError, StateError
 from dasp.models import Toy, load_trained
 
@@ -86,28 +84,3 @@ def test_the_epoch_decides_which_members_of_the_pools_are_combined(tmp_path):
         assert torch.equal(value, first[name])
         assert torch.equal(value, inputs[name])
     assert dates == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
-
-
-def test_clips_of_the_users_own_train(tmp_path):
-    soundfile = pytest.importorskip("soundfile")
-    generator = np.random.default_rng(0)
-    for part in ("clips", "held_out"):
-        for label, level in (("dark", 40), ("light", 210)):
-            folder = tmp_path / part / label
-            folder.mkdir(parents=True)
-            for index in range(3):
-                pixels = np.full((240, 240, 3), level, np.uint8)
-                Image.fromarray(pixels).save(folder / f"{label}{index}.jpg")
-                noise = 0.001 * level * generator.standard_normal(16000)
-                soundfile.write(folder / f"{label}{index}.wav", noise.clip(-1, 1), 16000)
-    output = tmp_path / "own.safetensors"
-    options = {"width": 16, "heads": 2, "depth": 1, "batch": 6, "epochs": 6, "lr": 1e-2}
-    clips = {"data": tmp_path / "clips", "validation": tmp_path / "held_out"}
-    history = train_clips(output, **clips, **options)
-    assert history[-1].loss < history[0].loss
-    assert load_trained(output).num_classes == 2
-    with pytest.raises(OptionError, match="safetensors"):
-        train_clips(tmp_path / "own.pth", **clips)
-    (tmp_path / "held_out" / "dark").rename(tmp_path / "held_out" / "grey")
-    with pytest.raises(OptionError, match="same classes"):
-        train_clips(output, **clips, **options)

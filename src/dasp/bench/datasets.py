@@ -195,7 +195,7 @@ class Clips:
     def samples(self, modality: str, domain: Domain | None) -> ClipDataset:
         """Return log-mels or frames of the clips."""
         damage = None if domain is None else self.damage(domain)
-        return ClipDataset(self.manifest, None, damage, (modality,))
+        return ClipDataset(self.manifest, damage, (modality,))
 
     def damage(self, domain: Domain) -> DomainDamage:
         """Return what a domain does here."""

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +29,8 @@ from dasp.core.errors import OptionError
 from dasp.report.commands import publish
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]
-ALIKE = ("protocols", "severities", "batch_sizes")  # fields that would make all plans alike
+ALIKE = ("--protocols", "--severities", "--batch-sizes", "--set", "--add")
+"""Flags that would make all plans of a list alike."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,8 @@ def bench(words: Sequence[str]) -> int:
     chosen = parse(words)
     plans = {key: _selected(options, len(chosen) == 1) for key, options in chosen.items()}
     options = next(iter(chosen.values()))
-    engine = open_engine(
-        options.engine,
-        address=options.address,
-        cpus_per_run=options.cpus_per_run,
-        gpus_per_run=options.gpus_per_run,
-    )
+    cluster = ("address", "cpus_per_run", "gpus_per_run")
+    engine = open_engine(options.engine, **{name: getattr(options, name) for name in cluster})
     console, command = Console(), shlex.join(["dasp", *sys.argv[1:]])
     for number, (key, plan) in enumerate(plans.items(), 1):
         if len(plans) > 1:
@@ -104,10 +101,14 @@ def parse(words: Sequence[str]) -> dict[str, BenchOptions]:
     words = list(words)
     name = words.pop(0) if words and not words[0].startswith("-") else "quick"
     plans = load_plans(name)
-    chosen = {key: _options(name, plan, words) for key, plan in plans.items()}
-    if len(chosen) > 1:
-        _refuse_for_many(name, chosen, plans)
-    return chosen
+    for word in words if len(plans) > 1 else ():
+        flag = word.partition("=")[0].replace("_", "-")
+        if flag in ALIKE:
+            raise OptionError(
+                f"{name} is a list of plans, and {flag} is for a single one: name it, such as "
+                f"`dasp bench {next(iter(plans))}`."
+            )
+    return {key: _options(name, plan, words) for key, plan in plans.items()}
 
 
 def _options(name: str, plan: Plan, words: Sequence[str]) -> BenchOptions:
@@ -119,22 +120,6 @@ def _options(name: str, plan: Plan, words: Sequence[str]) -> BenchOptions:
         plan = replace(plan, data=DataOptions(samples=few), models=())
     default = BenchOptions(name=name, plan=plan)
     return tyro.cli(BenchOptions, args=words, default=default, prog="dasp bench")
-
-
-def _refuse_for_many(
-    name: str, chosen: Mapping[str, BenchOptions], plans: Mapping[str, Plan]
-) -> None:
-    """Refuse flags that would make all plans of a list alike."""
-    first = next(iter(chosen))
-    for key, options in chosen.items():
-        changed = [f for f in ALIKE if getattr(options.plan, f) != getattr(plans[key], f)]
-        flags = {"set": options.settings, "add": options.add}
-        changed += [flag for flag, value in flags.items() if value]
-        if changed:
-            raise OptionError(
-                f"{name} is a list of plans, and --{changed[0].replace('_', '-')} is for a single "
-                f"one: name it, such as `dasp bench {first}`."
-            )
 
 
 def _selected(options: BenchOptions, alone: bool) -> Plan:
@@ -188,17 +173,14 @@ def tune(
         models: Source models on which settings are compared.
         protocols: Streams on which settings are compared.
         samples: Samples per domain.
-        workspace: Where results and features are kept.
     """
-    wide = load_plan(plan)
-    wide = replace(wide, models=models, data=replace(wide.data, samples=samples))
-    console = Console()
-    for label, found in tune_plan(wide, protocols, workspace).items():
-        tried = ", ".join(f"{name} {accuracy:.2f}" for name, accuracy in found["tried"].items())
-        lines = [f"# {tried}", f"[{label}]"]
-        lines += [f"{option} = {value!r}" for option, value in found["options"].items()]
-        for line in lines:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    tuned = load_plan(plan)
+    tuned = replace(tuned, models=models, data=replace(tuned.data, samples=samples))
+    for label, found in tune_plan(tuned, protocols, workspace).items():
+        print("#", ", ".join(f"{name} {share:.2f}" for name, share in found["tried"].items()))
+        print(f"[{label}]")
+        for option, value in found["options"].items():
+            print(f"{option} = {value!r}")
     return 0
 
 
@@ -209,4 +191,4 @@ def check(method: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="MET
         method: Its name, such as "dasp".
     """
     check_method(method)
-    Console().print(f"{method} fulfils the contract")
+    print(f"{method} fulfils the contract")

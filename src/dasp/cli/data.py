@@ -1,8 +1,9 @@
-"""The commands `dasp prepare`, `dasp data …`, `dasp corrupt` and `dasp preview…`.
+"""The commands `dasp prepare`, `dasp data …` and `dasp preview…`.
 
 Each function prints its result and returns an exit code: 0 on success, else 1.
 """
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +14,11 @@ import tyro
 from dasp.core.errors import OptionError, failure_lines
 from dasp.core.files import check_writable
 from dasp.data.check import check_tree
-from dasp.data.clips import Manifest, Spec, open_manifest, spec_of
+from dasp.data.clips import SPECS, Manifest, open_manifest
 from dasp.data.prepare import prepare_tree
 from dasp.streams import preview as sheets
-from dasp.streams.checksum import (
-    BUILT_IN,
-    checksums,
-    differences,
-    read_checksums,
-    save_checksums,
-    shapes_checksums,
-)
-from dasp.streams.corrupt import corrupt_tree
-from dasp.streams.domains import Domain, all_domains
+from dasp.streams.checksum import BUILT_IN, checksums, shapes_checksums
+from dasp.streams.domains import DomainDamage, all_domains
 
 
 @dataclass(frozen=True)
@@ -49,10 +42,6 @@ class ClipOptions:
             raise OptionError("give the directory of the data set, e.g. dasp data check DIR.")
         return open_manifest(self.root, self.dataset, self.split, self.list_file, self.label_file)
 
-    def spec(self) -> Spec | None:
-        """Return the specification of a published data set, else None."""
-        return None if self.dataset is None else spec_of(self.dataset)
-
 
 @dataclass(frozen=True)
 class DomainOptions:
@@ -70,18 +59,20 @@ class DomainOptions:
     """Directory of frost pictures; by default textures are generated."""
     noise_dir: Path | None = None
     """Directory of traffic.wav, crowd.wav, …; by default the sounds are synthesised."""
-    out: Path | None = None
-    """Directory for the -C directories; by default beside the originals."""
 
-    def domains(self) -> list[Domain]:
-        """Return the chosen domains."""
+    def damages(self) -> list[DomainDamage]:
+        """Return the chosen domains, as they corrupt samples."""
         both = self.modality == "both"
         modalities = ("video", "audio") if both else (self.modality,)
-        return all_domains(modalities, self.corruptions, self.severities)
+        domains = all_domains(modalities, self.corruptions, self.severities)
+        return [DomainDamage(d, self.seed, self.frost_dir, self.noise_dir) for d in domains]
 
 
 Data = Annotated[ClipOptions, tyro.conf.arg(name="")]
 Domains = Annotated[DomainOptions, tyro.conf.arg(name="")]
+Workers = Annotated[
+    int | None, tyro.conf.arg(help="Worker processes; by default one per core, 0 for none.")
+]
 ALL = DomainOptions()
 
 
@@ -92,14 +83,14 @@ def prepare(
     refer: Path | None = None,
     labels: Path | None = None,
     split: str = "test",
-    workers: int | None = None,
+    workers: Workers = None,
 ) -> int:
     """Turn mp4 videos into a data set: ten frames and a 16 kHz mono wav per clip.
 
     Writes audio/, video/frame_0 … frame_9/, <split>.json and labels.csv below the root. Run it
-    again after an interruption: complete clips are kept, except those whose video was replaced
-    since (its size and time are in .sources.json), which are made again. A video that cannot be
-    read is reported and omitted from the list, and the exit code is 1.
+    again after an interruption: complete clips are kept, and made again if their video was
+    replaced. A video that cannot be read is reported and omitted from the list, and the exit code
+    is 1.
 
     Args:
         source: Directory of the videos, <class>/<clip>.mp4.
@@ -107,77 +98,31 @@ def prepare(
         refer: List in READ's format with ids and labels; the videos are then <id>.mp4.
         labels: Label file of that list (index,mid[,display_name]).
         split: Name of the list to write.
-        workers: Worker processes; by default one per core, 0 for none.
     """
     report = prepare_tree(source, root, refer, labels, split, workers, show=True)
     again = f" ({report.remade} of them again, as the video was replaced)" if report.remade else ""
     print(f"{report.made} clips made{again}, {report.kept} kept, {len(report.failed)} failed.")
-    if report.remade and any(root.glob("*-C")):
-        print(f"  corrupted copies in {root} were made from old videos: remove its -C directories")
     for video in report.unused:
         print(f"  {video}: not used, as it is not {source}/<class>/<clip>.mp4")
     return _failures(report.failed)
 
 
-def data_check(data: Data, frames: tuple[int, ...] = (), workers: int | None = None) -> int:
+def data_check(data: Data, workers: Workers = None) -> int:
     """Check every file of a data set and report the problems.
 
     Prints clips per class, sample rates, frame sizes, and each missing or unreadable file;
     for a published data set also whether its counts are right. The exit code is 1 if there are
     problems.
-
-    Args:
-        data: The data set.
-        frames: Frames to check, for instance 5; by default all ten.
-        workers: Worker processes; by default one per core, 0 for none.
     """
-    report = check_tree(data.manifest(), data.spec(), frames or None, workers, show=True)
+    spec = SPECS[data.dataset] if data.dataset else None
+    report = check_tree(data.manifest(), spec, workers, show=True)
     for line in report.lines():
         print(line)
     return 0 if report.ok else 1
 
 
-def corrupt(
-    data: Data,
-    domains: Domains = ALL,
-    frames: tuple[int, ...] = (),
-    workers: int | None = None,
-) -> int:
-    """Write corrupted copies of a data set: <folder>-C/<corruption>/severity_<k>/…
-
-    Only needed to share files with other programs: this library corrupts while loading, with the
-    same bits. Run it again after an interruption: existing files are kept.
-
-    Args:
-        data: The data set.
-        domains: The corruptions.
-        frames: Frames to corrupt; by default the middle one, which is used for evaluation.
-        workers: Worker processes; by default one per core, 0 for none.
-    """
-    report = corrupt_tree(
-        data.manifest(),
-        domains.domains(),
-        domains.seed,
-        frames or None,
-        domains.out,
-        domains.frost_dir,
-        domains.noise_dir,
-        workers,
-        show=True,
-    )
-    print(f"{report.made} files made, {report.kept} kept, {len(report.failed)} failed.")
-    return _failures(report.failed)
-
-
 def data_checksum(
-    data: Data,
-    domains: Domains = ALL,
-    count: int = 4,
-    frame: int | None = None,
-    on_disk: bool = False,
-    save: Path | None = None,
-    against: Path | None = None,
-    workers: int | None = None,
+    data: Data, domains: Domains = ALL, count: int = 4, workers: Workers = None
 ) -> int:
     """Print a short hash of the first clips of each domain, to compare data between labs.
 
@@ -186,65 +131,29 @@ def data_checksum(
     exit code is 1 if some differ.
 
     Args:
-        data: The data set; by default the built-in one.
-        domains: The corruptions.
         count: Number of clips, from the start of the list; at least 1.
-        frame: The frame; by default the middle one.
-        on_disk: Read the tree written by `dasp corrupt` with the same seed.
-        save: File to write the hashes to (JSON).
-        against: File of hashes to compare with; the exit code is 1 if some differ.
-        workers: Worker processes; by default one per core, 0 for none.
     """
     if data.root is None:
-        return _checksum_built_in(save, against or BUILT_IN, workers)
-    manifest = data.manifest()
-    theirs = read_checksums(against) if against is not None else None
-    if save is not None:
-        check_writable(save.parent, save.name)
-    hashes = {"list": manifest.digest[:16]} | checksums(
-        manifest,
-        domains.domains(),
-        count,
-        domains.seed,
-        frame,
-        domains.frost_dir,
-        domains.noise_dir,
-        on_disk,
-        domains.out,
-        workers,
-        show=True,
-    )
-    return _show_checksums(hashes, save, theirs)
-
-
-def _checksum_built_in(save: Path | None, against: Path, workers: int | None) -> int:
-    theirs = read_checksums(against)
-    if save is not None:
-        check_writable(save.parent, save.name)
-    hashes = shapes_checksums(workers=workers, show=True)
-    code = _show_checksums(hashes, save, theirs)
-    if code == 0:
-        print(f"{len(hashes)} hashes, all equal to {against.name} of this package")
-    return code
-
-
-def _show_checksums(
-    hashes: dict[str, str], save: Path | None, theirs: dict[str, str] | None
-) -> int:
+        hashes = shapes_checksums(workers=workers, show=True)
+        expected = json.loads(BUILT_IN.read_text(encoding="utf-8"))
+    else:
+        manifest = data.manifest()
+        hashes = {"list": manifest.digest[:16]}
+        hashes |= checksums(manifest, domains.damages(), count, workers, show=True)
+        expected = hashes
     for name, value in hashes.items():
         print(f"{value}  {name}")
-    if save is not None:
-        save_checksums(save, hashes)
-    different = differences(hashes, theirs) if theirs is not None else []
+    different = [name for name in hashes | expected if hashes.get(name) != expected.get(name)]
     for name in different:
         print(f"differs: {name}")
+    if data.root is None and not different:
+        print(f"{len(hashes)} hashes, all equal to {BUILT_IN.name} of this package")
     return 1 if different else 0
 
 
 def preview(
     data: Data,
     clip: str | None = None,
-    frame: int | None = None,
     seed: int = 0,
     frost_dir: Path | None = None,
     noise_dir: Path | None = None,
@@ -253,9 +162,7 @@ def preview(
     """Draw one clip under every corruption and severity: preview-frames.png, preview-sounds.png.
 
     Args:
-        data: The data set.
         clip: Id of the clip; by default the first of the list.
-        frame: The frame; by default the middle one.
         seed: Seed of the corruptions.
         frost_dir: Directory of frost pictures; by default textures are generated.
         noise_dir: Directory of recordings; by default the sounds are synthesised.
@@ -263,9 +170,8 @@ def preview(
     """
     chosen = data.manifest().find(clip)
     check_writable(out)
-    frames = sheets.preview_frames(chosen, seed, frame, frost_dir)
-    sounds = sheets.preview_sounds(chosen, seed, noise_dir)
-    for path in sheets.save_sheets([frames, sounds], out):
+    drawn = sheets.preview_clip(chosen, seed, frost_dir, noise_dir)
+    for path in sheets.save_sheets(drawn, out):
         print(path)
     return 0
 

@@ -1,18 +1,15 @@
 """Time spent per stage of a job, and items made in a thread before they are needed."""
 
-import threading
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
-Seconds = Mapping[str, float]
-"""Seconds per stage: "decode", "corrupt", "encode", "load", "adapt" …"""
-
-_Drawn = tuple[tuple[Item, ...], BaseException | None]  # one item, or none at the end
-_END = object()  # follows the last item
+Seconds = Mapping[str, float]  # per stage: "decode", "corrupt", "encode", "load", "adapt" …
+_END: Any = object()  # follows the last item
 
 
 class Clock:
@@ -55,22 +52,20 @@ def shares(seconds: Seconds) -> str:
 
     >>> shares({"load": 0.3, "adapt": 9.7})
     'load 3% · adapt 97%'
-    >>> shares({})
-    ''
     """
     total = sum(seconds.values())
     return " · ".join(f"{stage} {value / total:.0%}" for stage, value in seconds.items() if value)
 
 
-def timed(items: Iterable[Item], clock: Clock, stage: str = "load") -> Iterator[Item]:
-    """Yield the items, counting the time spent waiting for each towards `stage`."""
+def timed(items: Iterable[Item], clock: Clock) -> Iterator[Item]:
+    """Yield the items, counting the time spent waiting for each towards the stage "load"."""
     source = iter(items)
     while True:
-        with clock.on(stage):
+        with clock.on("load"):
             item = next(source, _END)
         if item is _END:
             return
-        yield item  # type: ignore[misc]
+        yield item
 
 
 @contextmanager
@@ -84,40 +79,21 @@ def drawn_ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Iterator[Item
     ...     print(list(numbers))
     [0, 1, 2]
     """
+    source = iter(items)
     if depth == 0:
-        yield iter(items)
+        yield source
         return
-    ready: SimpleQueue[_Drawn[Item]] = SimpleQueue()
-    room, over = threading.Semaphore(depth), threading.Event()
+    with ThreadPoolExecutor(1, "drawn ahead") as pool:
+        ready = deque(pool.submit(next, source, _END) for _ in range(depth))
 
-    def draw() -> None:
-        source = iter(items)
+        def take() -> Iterator[Item]:
+            while (item := ready.popleft().result()) is not _END:
+                ready.append(pool.submit(next, source, _END))
+                yield item
+
         try:
-            while room.acquire() and not over.is_set():
-                ready.put(((next(source),), None))
-        except StopIteration:
-            ready.put(((), None))
-        except BaseException as error:
-            ready.put(((), error))
-        if isinstance(source, Generator):
-            source.close()
-
-    thread = threading.Thread(target=draw, name="drawn ahead", daemon=True)
-    thread.start()
-    try:
-        yield _taken(ready, room)
-    finally:
-        over.set()
-        room.release()
-        thread.join()
-
-
-def _taken(ready: SimpleQueue[_Drawn[Item]], room: threading.Semaphore) -> Iterator[Item]:
-    while True:
-        drawn, error = ready.get()
-        if error is not None:
-            raise error
-        if not drawn:
-            return
-        room.release()
-        yield drawn[0]
+            yield take()
+        finally:
+            pool.shutdown(cancel_futures=True)
+            if isinstance(source, Generator):
+                source.close()

@@ -4,7 +4,7 @@ A model has `modalities`, `embed_dim`, `num_classes`, and two methods: `encode` 
 other protocols are optional and needed by some methods only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Protocol, runtime_checkable
 
@@ -86,7 +86,7 @@ class HasPrompts(Protocol):
         """
 
 
-MODEL_PARTS = {
+_PARTS = {
     "modalities": "a tuple of names such as ('audio', 'video')",
     "embed_dim": "the width D of tokens and embedding",
     "num_classes": "the number of classes C",
@@ -97,15 +97,10 @@ MODEL_PARTS = {
 
 def check_parts(model: nn.Module) -> None:
     """Raise an error that lists the parts of the contract a model lacks."""
-    missing = [
-        f"{name} ({what})"
-        for name, what in MODEL_PARTS.items()
-        if getattr(model, name, None) is None
-    ]
-    if missing:
-        raise ContractError(
-            f"{type(model).__name__} cannot be adapted: it has no {'; no '.join(missing)}."
-        )
+    absent = [name for name in _PARTS if getattr(model, name, None) is None]
+    if absent:
+        missing = "; no ".join(f"{name} ({_PARTS[name]})" for name in absent)
+        raise ContractError(f"{type(model).__name__} cannot be adapted: it has no {missing}.")
     names = model.modalities
     if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         raise ContractError(f"modalities must be a non-empty tuple of names, not {names!r}.")
@@ -116,28 +111,11 @@ def check_parts(model: nn.Module) -> None:
 def check_need(model: nn.Module, need: type, method: str) -> None:
     """Raise an error if a model lacks the protocol `need` that a method requires."""
     if not isinstance(model, need):
-        wanted = [name for name in vars(need) if not name.startswith("_")]
-        reason = (need.__doc__ or "").strip().splitlines()[0]
+        wanted = ", ".join(f"{name}()" for name in vars(need) if not name.startswith("_"))
         raise ContractError(
-            f"{method} cannot adapt {type(model).__name__}, which has no "
-            f"{', '.join(f'{name}()' for name in wanted)}: {reason} See docs/own_model.md."
+            f"{method} cannot adapt {type(model).__name__}, which has no {wanted}: "
+            f"{need.__doc__} See docs/own_model.md."
         )
-
-
-def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
-    """Return the output of `fuse` if its type and shapes fulfil the contract."""
-    if not isinstance(fused, Fused):
-        raise ContractError(
-            f"fuse() must return dasp.Fused(embedding, logits), not {type(fused).__name__}."
-        )
-    shapes = {
-        "embedding": (fused.embedding, (batch, model.embed_dim)),
-        "logits": (fused.logits, (batch, model.num_classes)),
-    }
-    for name, (tensor, shape) in shapes.items():
-        if tuple(tensor.shape) != shape:
-            raise ContractError(f"fuse() returned {name} {tuple(tensor.shape)}, expected {shape}.")
-    return fused
 
 
 def check_batch(
@@ -146,8 +124,8 @@ def check_batch(
     kind: str = "inputs",
     part: bool = False,
     no_samples: bool = False,
-) -> int:
-    """Check a batch against the model's modalities and return its size B.
+) -> None:
+    """Check a batch of "inputs" or "tokens" against the model's modalities.
 
     With `part` modalities may be missing, but not all of them. With `no_samples` B may be 0.
     """
@@ -165,19 +143,16 @@ def check_batch(
         if not isinstance(value, Tensor):
             absent = f" Omit '{name}' if it is missing." if value is None else ""
             raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.{absent}")
-        if value.ndim < 2 or 0 in value.shape[1 if no_samples else 0 :]:
+        shape = tuple(value.shape)
+        if len(shape) < 2 or 0 in shape[1 if no_samples else 0 :]:
+            raise InputError(f"'{name}' has shape {shape}: expected (B, ...) without empty axes.")
+        if kind == "tokens" and (len(shape) != 3 or shape[2] != model.embed_dim):
             raise InputError(
-                f"'{name}' has shape {tuple(value.shape)}: expected (B, ...) without empty axes."
+                f"tokens of '{name}' have shape {shape}, expected (B, N, {model.embed_dim})."
             )
-        if kind == "tokens" and (value.ndim != 3 or value.shape[2] != model.embed_dim):
-            raise InputError(
-                f"tokens of '{name}' have shape {tuple(value.shape)}, "
-                f"expected (B, N, {model.embed_dim})."
-            )
-    sizes = {name: value.shape[0] for name, value in batch.items()}
+    sizes = {name: len(value) for name, value in batch.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"modalities differ in batch size: {sizes}.")
-    return next(iter(sizes.values()))
 
 
 def check_placement(batch: Inputs, model: nn.Module) -> None:
@@ -185,17 +160,68 @@ def check_placement(batch: Inputs, model: nn.Module) -> None:
     parameter = next(model.parameters(), None)
     if parameter is None:
         return
+    dtype, device = parameter.dtype, parameter.device
     for name, value in batch.items():
-        if value.is_floating_point() and value.dtype != parameter.dtype:
+        if value.is_floating_point() and value.dtype != dtype:
             raise InputError(
-                f"'{name}' is {value.dtype} and the model is {parameter.dtype}: "
-                f"pass inputs['{name}'].to({parameter.dtype})."
+                f"'{name}' is {value.dtype} and the model is {dtype}: "
+                f"pass inputs['{name}'].to({dtype})."
             )
-        if value.device != parameter.device:
+        if value.device != device:
             raise InputError(
-                f"'{name}' is on {value.device} and the model on {parameter.device}: "
-                f"pass inputs['{name}'].to('{parameter.device}')."
+                f"'{name}' is on {value.device} and the model on {device}: "
+                f"pass inputs['{name}'].to('{device}')."
             )
+
+
+def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
+    """Run the encoders and check the shapes of their tokens; name the input if one fails."""
+    try:
+        tokens = model.encode(inputs)
+    except (DaspError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        shapes = ", ".join(f"'{n}' {tuple(v.shape)} {v.dtype}" for n, v in inputs.items())
+        raise InputError(f"encode() failed on {shapes}: {type(error).__name__}: {error}") from error
+    if set(tokens) != set(inputs):
+        raise ContractError(f"encode() of {tuple(inputs)} returned tokens of {tuple(tokens)}.")
+    for name, value in tokens.items():
+        batch, shape = len(inputs[name]), tuple(value.shape)
+        if len(shape) != 3 or (shape[0], shape[2]) != (batch, model.embed_dim):
+            raise ContractError(
+                f"encode() returned {shape} for '{name}', expected ({batch}, N, {model.embed_dim})."
+            )
+    return tokens
+
+
+def fuse_checked(
+    model: MultiModalModel, tokens: Tokens, attention: bool = False, own_norm: bool = False
+) -> Fused:
+    """Run the fusion and check its output; explain a failure on a subset of the modalities."""
+    name = "fuse_with_attention" if attention else "fuse_own_norm" if own_norm else "fuse"
+    try:
+        fused = getattr(model, name)(tokens)
+    except Exception as error:
+        if len(tokens) == len(model.modalities):
+            raise
+        raise ContractError(
+            f"{name}() failed on {tuple(tokens)} alone ({type(error).__name__}: {error}): "
+            "it must accept any non-empty subset of the modalities."
+        ) from error
+    return check_fused(fused, len(next(iter(tokens.values()))), model)
+
+
+def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
+    """Return the output of `fuse` if its type and shapes fulfil the contract."""
+    if not isinstance(fused, Fused):
+        raise ContractError(
+            f"fuse() must return dasp.Fused(embedding, logits), not {type(fused).__name__}."
+        )
+    for name, width in (("embedding", model.embed_dim), ("logits", model.num_classes)):
+        found = tuple(getattr(fused, name).shape)
+        if found != (batch, width):
+            raise ContractError(f"fuse() returned {name} {found}, expected {(batch, width)}.")
+    return fused
 
 
 @torch.no_grad()
@@ -208,20 +234,20 @@ def check_model(model: nn.Module, inputs: Inputs) -> None:
     assert isinstance(model, MultiModalModel)
     check_batch(inputs, model)
     tokens = encode_checked(model, inputs)
-    wanted: dict[tuple[str, ...], Fused] = {}
+    fused: dict[tuple[str, ...], Fused] = {}
     for subset in _subsets(model.modalities):
-        part = {name: tokens[name] for name in subset}
         encode_checked(model, {name: inputs[name] for name in subset})
-        fused = wanted[subset] = fuse_checked(model, part)
-        if not torch.isfinite(fused.logits).all():
+        fused[subset] = fuse_checked(model, {name: tokens[name] for name in subset})
+        if not torch.isfinite(fused[subset].logits).all():
             raise ContractError(f"fuse() of {subset} returned logits that are not finite.")
     if isinstance(model, HasSharedFusion):
-        for subset in wanted:
-            _check_prepared(model, {name: tokens[name] for name in subset}, wanted)
+        for subset in fused:
+            _check_prepared(model, {name: tokens[name] for name in subset}, fused)
 
 
-def _subsets(names: Sequence[str]) -> list[tuple[str, ...]]:
+def _subsets(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Return all non-empty subsets, the largest first."""
+    names = tuple(names)
     return [part for size in range(len(names), 0, -1) for part in combinations(names, size)]
 
 
@@ -232,7 +258,7 @@ def _check_prepared(
     remedy = "or omit prepare_fusion() and fuse_prepared(). See docs/own_model.md."
     try:
         prepared = model.prepare_fusion(tokens)
-        found = {names: model.fuse_prepared(prepared, names) for names in _subsets(tuple(tokens))}
+        found = {names: model.fuse_prepared(prepared, names) for names in _subsets(tokens)}
     except Exception as error:
         raise ContractError(
             f"prepare_fusion() and fuse_prepared() failed on {tuple(tokens)} "
@@ -249,42 +275,3 @@ def _check_prepared(
                     f"{part} of fuse_prepared() of {names} differs from fuse(): both must agree "
                     f"and must not change the prepared object, {remedy}"
                 )
-
-
-def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
-    """Run the encoders and check the shapes of their tokens; name the input if one fails."""
-    try:
-        tokens = model.encode(inputs)
-    except (DaspError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        shapes = ", ".join(f"'{n}' {tuple(v.shape)} {v.dtype}" for n, v in inputs.items())
-        raise InputError(f"encode() failed on {shapes}: {type(error).__name__}: {error}") from error
-    if set(tokens) != set(inputs):
-        raise ContractError(f"encode() of {tuple(inputs)} returned tokens of {tuple(tokens)}.")
-    for name, value in tokens.items():
-        batch, shape = inputs[name].shape[0], tuple(value.shape)
-        if len(shape) != 3 or (shape[0], shape[2]) != (batch, model.embed_dim):
-            raise ContractError(
-                f"encode() returned {shape} for '{name}', expected ({batch}, N, {model.embed_dim})."
-            )
-    return tokens
-
-
-def fuse_checked(
-    model: MultiModalModel, tokens: Tokens, attention: bool = False, own_norm: bool = False
-) -> Fused:
-    """Run the fusion and check its output; explain a failure on a subset of the modalities."""
-    name = "fuse_with_attention" if attention else "fuse_own_norm" if own_norm else "fuse"
-    fuse = getattr(model, name)
-    batch = next(iter(tokens.values())).shape[0]
-    try:
-        fused = fuse(tokens)
-    except Exception as error:
-        if len(tokens) < len(model.modalities):
-            raise ContractError(
-                f"{name}() failed on {tuple(tokens)} alone ({type(error).__name__}: {error}): "
-                "it must accept any non-empty subset of the modalities."
-            ) from error
-        raise
-    return check_fused(fused, batch, model)

@@ -37,10 +37,6 @@ class DataError(DaspError, RuntimeError):
     """A data set, a list or a media file is missing, damaged or contradictory."""
 
 
-class MissingExtraError(DataError, ImportError):
-    """A library is needed that an extra of this package installs."""
-
-
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     """Return the message for an unknown name: the closest known one, and all of them.
 
@@ -56,10 +52,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
 def cause(error: Any) -> str:
     """Return the reason of another library's error without its number and file name.
 
-    >>> cause(FileNotFoundError(2, "No such file or directory", "a.json"))
-    'No such file or directory'
-    >>> cause(ValueError("line 1: no comma"))
-    'line 1: no comma'
+    >>> cause(FileNotFoundError(2, "No such file", "a.json")), cause(ValueError("no comma"))
+    ('No such file', 'no comma')
     """
     text = getattr(error, "strerror", None) or getattr(error, "error_string", None) or str(error)
     return str(text).rstrip(".")

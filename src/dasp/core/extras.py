@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dasp.core.errors import MissingExtraError
+from dasp.core.errors import DataError
 
 __all__ = ["Pillow", "extra"]
 
@@ -13,7 +13,7 @@ def extra(module: str, name: str = "media") -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingExtraError(
+        raise DataError(
             f"'{module}' is not installed: pip install 'dasp-tta[{name}]', or in a clone "
             f".venv/bin/pip install -c constraints.txt -e '.[{name}]'."
         ) from error

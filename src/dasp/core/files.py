@@ -1,6 +1,7 @@
 """Write files atomically, and check before a long job that they can be written."""
 
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,16 +23,10 @@ def atomic_path(path: str | Path, durable: bool = False) -> Iterator[Path]:
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a directory: give the path of a file.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(
-        dir=target.parent, prefix=f".{target.stem}.", suffix=f".part{target.suffix}"
-    )
-    os.close(handle)
-    part = Path(name)
+    part = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.part{target.suffix}")
+    part.touch(exist_ok=False)
     try:
         yield part
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)  # mkstemp makes private files; ours are ordinary ones
         if durable:
             _to_disk(part)
         part.replace(target)
@@ -41,14 +36,22 @@ def atomic_path(path: str | Path, durable: bool = False) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def remove_parts(path: str | Path) -> None:
     """Remove the temporary files that killed calls of `atomic_path` left beside `path`.
 
     Only safe where `path` has a single writer.
     """
     target = Path(path)
-    random = "?" * 8  # the length of the names that mkstemp draws
-    for part in target.parent.glob(f".{escape(target.stem)}.{random}.part{escape(target.suffix)}"):
+    pattern = f".{escape(target.stem)}.{'?' * 8}.part{escape(target.suffix)}"
+    for part in target.parent.glob(pattern):
         part.unlink(missing_ok=True)
 
 
@@ -68,8 +71,6 @@ def check_writable(folder: Path, name: str = "") -> None:
     With `name`, also refuse a directory of that name in it. Permissions do not tell everything,
     so a temporary file is created.
     """
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"cannot write to {folder}: it is not a directory; choose another place.")
     if name and (folder / name).is_dir():
         raise DataError(f"cannot write {folder / name}: it is a directory; give a file name.")
     try:
@@ -77,14 +78,6 @@ def check_writable(folder: Path, name: str = "") -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise DataError(
-            f"cannot write to {folder}: {cause(error)}; choose another place."
-        ) from error
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        occupied = isinstance(error, FileExistsError)
+        why = "it is not a directory" if occupied else cause(error)
+        raise DataError(f"cannot write to {folder}: {why}; choose another place.") from error

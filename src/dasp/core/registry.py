@@ -14,10 +14,8 @@ class Registry(Generic[Entry]):
     >>> shapes: Registry[type] = Registry("shape")
     >>> @shapes.register("round")
     ... class Round: ...
-    >>> shapes["round"] is Round
-    True
-    >>> list(shapes)
-    ['round']
+    >>> shapes["round"] is Round, list(shapes)
+    (True, ['round'])
     """
 
     def __init__(self, kind: str) -> None:
@@ -28,7 +26,7 @@ class Registry(Generic[Entry]):
         """Return a decorator that registers its argument as `name`."""
 
         def add(entry: Entry) -> Entry:
-            if name in self._entries:
+            if name in self:
                 raise OptionError(
                     f"{self.kind} '{name}' is registered already: choose another name."
                 )
@@ -38,7 +36,7 @@ class Registry(Generic[Entry]):
         return add
 
     def __getitem__(self, name: str) -> Entry:
-        if name not in self._entries:
+        if name not in self:
             raise OptionError(unknown_name(self.kind, name, self._entries))
         return self._entries[name]
 

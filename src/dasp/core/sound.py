@@ -43,7 +43,14 @@ def resample(wave: NDArray[np.float32], from_rate: int, to_rate: int) -> NDArray
     >>> resample(np.ones(441, np.float32), 44100, 16000).shape
     (160,)
     """
-    _check(wave, from_rate, to_rate)
+    if wave.ndim != 1 or not np.issubdtype(wave.dtype, np.floating):
+        raise InputError(
+            f"resample() takes a (samples,) float array, not {wave.shape} {wave.dtype}: "
+            "mix it to mono and scale it to [-1, 1] first."
+        )
+    for rate in (from_rate, to_rate):
+        if rate < 1 or rate != int(rate):
+            raise InputError(f"a sampling rate must be a positive integer (Hz), not {rate!r}.")
     if from_rate == to_rate:
         return wave.astype(np.float32)
     divisor = math.gcd(from_rate, to_rate)
@@ -71,14 +78,3 @@ def _kernels(up: int, down: int) -> NDArray[np.float64]:
     kernels = np.sinc(ROLLOFF * distance) * np.i0(KAISER_BETA * np.sqrt(inside))
     kernels[np.abs(distance) > ZERO_CROSSINGS] = 0
     return np.asarray(kernels / kernels.sum(axis=1, keepdims=True))
-
-
-def _check(wave: NDArray[np.float32], from_rate: int, to_rate: int) -> None:
-    if wave.ndim != 1 or not np.issubdtype(wave.dtype, np.floating):
-        raise InputError(
-            f"resample() takes a (samples,) float array, not {wave.shape} {wave.dtype}: "
-            "mix it to mono and scale it to [-1, 1] first."
-        )
-    for rate in (from_rate, to_rate):
-        if rate < 1 or rate != int(rate):
-            raise InputError(f"a sampling rate must be a positive integer (Hz), not {rate!r}.")

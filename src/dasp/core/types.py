@@ -5,11 +5,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-Inputs = Mapping[str, Tensor]
-"""Raw inputs by modality, each (B, ...)."""
-
-Tokens = Mapping[str, Tensor]
-"""Encoded tokens by modality, each (B, N, D)."""
+Inputs = Mapping[str, Tensor]  # raw inputs by modality, each (B, ...)
+Tokens = Mapping[str, Tensor]  # encoded tokens by modality, each (B, N, D)
 
 
 @dataclass(frozen=True)

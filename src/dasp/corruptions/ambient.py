@@ -91,8 +91,8 @@ def _read(path: Path, sample_rate: int, _modified: int, _size: int) -> NDArray[n
         wave, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError) as error:
         raise DataError(f"cannot read {path} ({error}): replace it by an intact file.") from error
-    if wave.shape[0] == 0 or not np.isfinite(wave).all():
-        fault = "is empty" if wave.shape[0] == 0 else "contains NaN or infinite values"
+    if wave.size == 0 or not np.isfinite(wave).all():
+        fault = "contains NaN or infinite values" if wave.size else "is empty"
         raise DataError(f"{path} {fault}: replace it by a recording.")
     mono = resample(wave.mean(axis=1, dtype=np.float32), int(file_rate), sample_rate)
     mono.setflags(write=False)

@@ -81,17 +81,8 @@ def corrupt_frame(
 
     The result depends only on (seed, name, severity, sample_id) and the image.
     """
-    if not _is_frame(image):
-        found = f"{image.shape} {image.dtype}" if isinstance(image, np.ndarray) else type(image)
-        raise InputError(
-            f"a frame must be an (H, W, 3) uint8 array, not {found}: convert it to RGB first."
-        )
-    entry = registry("video")[name]
-    if _is_identity(severity):
-        return image.copy()
-    generator = numpy_generator(seed, f"video/{name}/{severity}", sample_id)
-    extra = {"folder": frost_dir} if entry.takes_folder else {}
-    return np.asarray(entry.apply(image, severity, generator, **extra), dtype=np.uint8)
+    _check(image, np.uint8, 3, "a frame must be an (H, W, 3) uint8", "convert it to RGB first")
+    return _corrupt("video", image, name, severity, seed, sample_id, folder=frost_dir)
 
 
 def corrupt_sound(
@@ -107,17 +98,9 @@ def corrupt_sound(
 
     The result depends only on (seed, name, severity, sample_id) and the wave.
     """
-    if wave.dtype != np.float32 or wave.ndim != 1 or wave.size == 0:
-        raise InputError(
-            f"a sound must be a non-empty (samples,) float32 array, not {wave.shape} {wave.dtype}: "
-            "mix it to mono and scale it to [-1, 1] first."
-        )
-    entry = registry("audio")[name]
-    if _is_identity(severity):
-        return wave.copy()
-    generator = numpy_generator(seed, f"audio/{name}/{severity}", sample_id)
-    extra = {"folder": noise_dir} if entry.takes_folder else {}
-    return np.asarray(entry.apply(wave, severity, generator, sample_rate, **extra), np.float32)
+    remedy = "mix it to mono and scale it to [-1, 1] first"
+    _check(wave, np.float32, 1, "a sound must be a non-empty (samples,) float32", remedy)
+    return _corrupt("audio", wave, name, severity, seed, sample_id, sample_rate, folder=noise_dir)
 
 
 def corrupt_depth(
@@ -127,25 +110,34 @@ def corrupt_depth(
 
     The result depends only on (seed, name, severity, sample_id) and the map.
     """
-    if depth.dtype != np.uint16 or depth.ndim != 2 or depth.size == 0:
-        raise InputError(
-            f"a depth map must be a non-empty (H, W) uint16 array (mm), not {depth.shape} "
-            f"{depth.dtype}: convert it first."
-        )
-    entry = registry("depth")[name]
-    if _is_identity(severity):
-        return depth.copy()
-    generator = numpy_generator(seed, f"depth/{name}/{severity}", sample_id)
-    return np.asarray(entry.apply(depth, severity, generator), dtype=np.uint16)
+    wanted = "a depth map must be a non-empty (H, W) uint16"
+    _check(depth, np.uint16, 2, wanted, "convert it to millimetres first")
+    return _corrupt("depth", depth, name, severity, seed, sample_id)
 
 
-def _is_frame(image: object) -> bool:
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
-        return False
-    return image.ndim == 3 and image.shape[2] == 3 and image.size > 0
+def _check(array: NDArray[Any], dtype: type, axes: int, wanted: str, remedy: str) -> None:
+    given = isinstance(array, np.ndarray)
+    fits = given and array.dtype == dtype and array.ndim == axes and array.size > 0
+    if not fits or (axes == 3 and array.shape[2] != 3):
+        found = f"{array.shape} {array.dtype}" if given else type(array).__name__
+        raise InputError(f"{wanted} array, not {found}: {remedy}.")
 
 
-def _is_identity(severity: int) -> bool:
+def _corrupt(
+    modality: str,
+    array: NDArray[Any],
+    name: str,
+    severity: int,
+    seed: int,
+    sample_id: str,
+    *more: int,
+    folder: str | Path | None = None,
+) -> NDArray[Any]:
+    entry = registry(modality)[name]
     if isinstance(severity, bool) or severity not in range(6):
         raise OptionError(f"severity must be 0 (clean) to 5, not {severity!r}.")
-    return severity == 0
+    if severity == 0:
+        return array.copy()
+    generator = numpy_generator(seed, f"{modality}/{name}/{severity}", sample_id)
+    options = {"folder": folder} if entry.takes_folder else {}
+    return np.asarray(entry.apply(array, severity, generator, *more, **options), array.dtype)

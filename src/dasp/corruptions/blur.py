@@ -12,7 +12,6 @@ from dasp.corruptions.kernels import (
     gaussian_blur,
     motion_smear,
     scale_of,
-    stretch,
     to_bytes,
     zoom_box,
 )
@@ -25,11 +24,10 @@ def defocus_blur(image: Image, severity: int, generator: np.random.Generator) ->
     radius = max(at_224 * scale_of(image), 1.0)
     reach = lens_kernel(radius, softness).shape[0] // 2
     planes = np.pad(image.transpose(2, 0, 1), ((0, 0), (reach, reach), (reach, reach)), "reflect")
-    size = (_smooth_length(planes.shape[1]), _smooth_length(planes.shape[2]))
-    spectrum = np.fft.rfft2(planes, size)
+    size = (planes.shape[1], planes.shape[2])
+    spectrum = np.fft.rfft2(planes)
     spectrum *= _lens_spectrum(radius, softness, size)
-    first, (height, width) = 2 * reach, image.shape[:2]
-    blurred = np.fft.irfft2(spectrum, size)[:, first : first + height, first : first + width]
+    blurred = np.fft.irfft2(spectrum, size)[:, 2 * reach :, 2 * reach :]
     # Weights are multiples of 2⁻²⁴, so the sums are integers: rounding makes them exact.
     blurred = np.rint(blurred.transpose(1, 2, 0)) * 2.0**-24
     return np.minimum(blurred, 255).astype(np.uint8, order="C")
@@ -57,18 +55,6 @@ def lens_kernel(radius: float, softness: float) -> NDArray[np.float64]:
 @lru_cache(maxsize=8)
 def _lens_spectrum(radius: float, softness: float, size: tuple[int, int]) -> NDArray[np.complex128]:
     return np.fft.rfft2(np.rint(lens_kernel(radius, softness) * 2**24), size)
-
-
-def _smooth_length(length: int) -> int:
-    """Return the next length with only factors 2, 3 and 5, for which the FFT is fast."""
-    while True:
-        rest = length
-        for factor in (2, 3, 5):
-            while rest % factor == 0:
-                rest //= factor
-        if rest == 1:
-            return length
-        length += 1
 
 
 @corruption("video", "glass_blur", family="blur")
@@ -134,5 +120,5 @@ def zoom_blur(image: Image, severity: int, generator: np.random.Generator) -> Im
         top, _, upper, lower = zoom_box(height, 1 + zoom * step)
         left, _, start, stop = zoom_box(width, 1 + zoom * step)
         box = (left + start, top + upper, left + stop, top + lower)
-        total += np.asarray(stretch(picture, width, height, box))
+        total += np.asarray(picture.resize((width, height), Pillow.Resampling.BILINEAR, box))
     return (total // np.uint16(count + 1)).astype(np.uint8)

@@ -38,47 +38,29 @@ def elastic_transform(image: Image, severity: int, generator: np.random.Generato
     )[severity - 1]
     height, width = image.shape[:2]
     side = min(height, width)
-    back = _affine_back(height, width, shift * side, generator)
+    centre = np.array([width // 2, height // 2])
+    before = centre + side // 3 * np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
+    after = before + generator.uniform(-shift * side, shift * side, before.shape)
+    # The (2, 3) map from a place in the tilted picture to its place in the image:
+    back = np.linalg.solve(np.column_stack([after, np.ones(3)]), before).T
     columns, rows = np.arange(width), np.arange(height)[:, None]
-    x = back[0, 0] * columns + back[0, 1] * rows + back[0, 2]
-    y = back[1, 0] * columns + back[1, 1] * rows + back[1, 2]
+    x, y = (of_x * columns + of_y * rows + shifted for of_x, of_y, shifted in back)
     tilted = sample(image, y, x, reflect_on)
-    right, down = strength * side * _smooth_fields(height, width, smoothness * side, generator)
+    # Uniform noise in ±1 under a Gaussian, mirrored at the edges. 16-bit noise and 18-bit weights
+    # make every product and sum exact in float64, on any machine.
+    noise = generator.integers(-(2**15), 2**15, (2, height, width), dtype=np.int16)
+    tall, wide = (_mirrored_gaussian(length, smoothness * side) for length in (height, width))
+    right, down = strength * side * (tall @ noise.astype(np.float64) @ wide.T / 2**15)
     # The release truncates once, at the end, when converting to bytes.
     return sample(tilted, rows + down, columns + right, reflect_between, rounded=False)
 
 
-def _affine_back(
-    height: int, width: int, shift: float, generator: np.random.Generator
-) -> NDArray[np.float64]:
-    """Return the (2, 3) map from a place in the tilted picture to its place in the image."""
-    arm = min(height, width) // 3
-    centre = np.array([width // 2, height // 2], np.float64)
-    before = centre + arm * np.array([[1, 1], [1, -1], [-1, -1]])
-    after = before + generator.uniform(-shift, shift, before.shape)
-    return np.linalg.solve(np.column_stack([after, np.ones(3)]), before).T
-
-
-def _smooth_fields(
-    height: int, width: int, sigma: float, generator: np.random.Generator
-) -> NDArray[np.float64]:
-    """Return two fields (2, H, W): uniform noise in ±1 under a Gaussian, mirrored at the edges.
-
-    With matrices, a Gaussian wider than the picture costs no more than a narrow one. 16-bit noise
-    and 18-bit weights make every product and sum exact in float64, on any machine.
-    """
-    noise = generator.integers(-(2**15), 2**15, (2, height, width), dtype=np.int16)
-    return (
-        _mirrored_gaussian(height, sigma)
-        @ noise.astype(np.float64)
-        @ _mirrored_gaussian(width, sigma).T
-        / 2**15
-    )
-
-
 @lru_cache(maxsize=8)
 def _mirrored_gaussian(length: int, sigma: float) -> NDArray[np.float64]:
-    """Return the matrix (length, length) of a Gaussian truncated at three sigmas."""
+    """Return the matrix (length, length) of a Gaussian truncated at three sigmas.
+
+    As a matrix, a Gaussian wider than the picture costs no more than a narrow one.
+    """
     radius = int(3 * sigma + 0.5)
     offsets = np.arange(-radius, radius + 1)
     weights = np.exp(-(offsets**2) / (2 * sigma**2))

@@ -3,7 +3,6 @@
 from functools import lru_cache
 from math import cos, pi, sin
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,9 +26,11 @@ def texture_window(
     For a shorter side of 224 the window is cropped without resizing; for other sizes a window of
     the same scale is cropped and resized, and a texture that is too small is enlarged.
     """
-    count = TEXTURES if folder is None else len(_texture_files(folder))
-    number = int(generator.integers(count))
-    ice = grow_texture(number) if folder is None else _read_texture(_texture_files(folder)[number])
+    if folder is None:
+        ice = grow_texture(int(generator.integers(TEXTURES)))
+    else:
+        files = _texture_files(folder)
+        ice = _read_texture(files[generator.integers(len(files))])
     scale = max(min(height, width) / 224, height / ice.shape[0], width / ice.shape[1])
     tall, wide = round(height / scale), round(width / scale)
     top = int(generator.integers(ice.shape[0] - tall + 1))
@@ -37,8 +38,7 @@ def texture_window(
     window = ice[top : top + tall, left : left + wide]
     if (tall, wide) == (height, width):
         return window
-    resized = Pillow.fromarray(window).resize((width, height), Pillow.Resampling.BILINEAR)
-    return np.asarray(resized)
+    return np.asarray(Pillow.fromarray(window).resize((width, height), Pillow.Resampling.BILINEAR))
 
 
 @lru_cache(maxsize=8)
@@ -72,19 +72,14 @@ def grow_texture(number: int) -> Image:
     """Generate texture `number` (512, 512, 3): feathers of ice on mist, always the same."""
     generator = numpy_generator(number, "frost texture")
     feathers = _feathers(generator)
-    soft = np.asarray(
-        Pillow.fromarray(feathers)
-        .resize((64, 64), Pillow.Resampling.BOX)
-        .resize((_SIDE, _SIDE), Pillow.Resampling.BICUBIC)
-    )
+    soft = _enlarged(Pillow.fromarray(feathers).resize((64, 64), Pillow.Resampling.BOX))
     light = feathers + 0.7 * soft + 0.08 * _mist(generator)
     light += 0.03 * generator.standard_normal(light.shape, dtype=np.float32)
     # In float64: the last digits of a large float32 mean depend on the processor.
     light = light.astype(np.float64)
     light = (light - light.mean()) / light.std()
-    ice = np.empty((_SIDE, _SIDE, 3), np.uint8)
-    for channel, (middle, spread) in enumerate(((107, 36), (119, 34), (132, 31))):
-        ice[..., channel] = np.clip(middle + spread * light, 0, 255)
+    coloured = light[..., None] * (36, 34, 31) + (107, 119, 132)
+    ice: Image = np.clip(coloured, 0, 255).astype(np.uint8)
     ice.flags.writeable = False
     return ice
 
@@ -94,52 +89,48 @@ def _mist(generator: np.random.Generator) -> Floats:
     total = np.zeros((_SIDE, _SIDE), np.float32)
     for cells in (4, 8, 16, 32, 64):
         noise = Pillow.fromarray(generator.standard_normal((cells, cells), dtype=np.float32))
-        total += (
-            np.asarray(noise.resize((_SIDE, _SIDE), Pillow.Resampling.BICUBIC)) * (4 / cells) ** 0.6
-        )
+        total += _enlarged(noise) * (4 / cells) ** 0.6
     total /= np.float32(total.std(dtype=np.float64))
     return total
+
+
+def _enlarged(picture: "Pillow.Image") -> Floats:
+    return np.asarray(picture.resize((_SIDE, _SIDE), Pillow.Resampling.BICUBIC))
 
 
 def _feathers(generator: np.random.Generator) -> Floats:
     """Return ice feathers (512, 512) in 0…1, later ones brighter and on top."""
     canvas = Pillow.new("L", (_SIDE * _FINE, _SIDE * _FINE))
     draw = extra("PIL.ImageDraw").Draw(canvas)
+
+    def branch(
+        x: float, y: float, heading: float, length: float, bright: float, twigs: int
+    ) -> None:
+        """Draw a slightly bent branch with `twigs` orders of twigs at 60° on both sides.
+
+        The angle is that of ice's hexagonal lattice; twigs are shorter towards the tip, as they
+        had less time to grow.
+        """
+        if not twigs:
+            tip = (x + length * cos(heading), y + length * sin(heading))
+            draw.line([x, y, *tip], fill=int(0.8 * bright), width=1)
+            return
+        step, travelled = 6 + 3 * twigs, 0.0
+        bend = generator.normal(0, 0.02) if twigs == 2 else 0.0
+        while travelled < length:
+            heading += bend
+            start, x, y = (x, y), x + step * cos(heading), y + step * sin(heading)
+            fill = int(bright * (1 - 0.5 * travelled / length))
+            draw.line([*start, x, y], fill=fill, width=1 + twigs)
+            travelled += step
+            left = max(length - travelled, 0.0)
+            for turn in (-pi / 3, pi / 3):
+                reach = min(0.35 * left + 6, 0.3 * length) * generator.uniform(0.4, 1)
+                branch(x, y, heading + turn, reach, 0.85 * fill, twigs - 1)
+
     for depth in np.linspace(0.35, 1, 120):
         x, y = generator.uniform(-0.1, 1.1, 2) * canvas.width
         heading = generator.uniform(0, 2 * pi)
-        _branch(draw, generator, (x, y), heading, generator.uniform(120, 480), 255 * depth, twigs=2)
+        branch(x, y, heading, generator.uniform(120, 480), 255 * depth, twigs=2)
     shrunk = np.asarray(canvas.resize((_SIDE, _SIDE), Pillow.Resampling.BOX), np.float32)
     return shrunk / np.float32(255)
-
-
-def _branch(
-    draw: Any,
-    generator: np.random.Generator,
-    start: tuple[float, float],
-    heading: float,
-    length: float,
-    bright: float,
-    twigs: int,
-) -> None:
-    """Draw a slightly bent branch with `twigs` orders of twigs at 60° on both sides.
-
-    The angle is that of ice's hexagonal lattice; twigs are shorter towards the tip, as they had
-    less time to grow.
-    """
-    (x, y), step, travelled = start, 6 + 3 * twigs, 0.0
-    if not twigs:
-        tip = (x + length * cos(heading), y + length * sin(heading))
-        draw.line([x, y, *tip], fill=int(0.8 * bright), width=1)
-        return
-    bend = generator.normal(0, 0.02) if twigs == 2 else 0.0
-    while travelled < length:
-        heading += bend
-        ahead = (x + step * cos(heading), y + step * sin(heading))
-        fill = int(bright * (1 - 0.5 * travelled / length))
-        draw.line([x, y, *ahead], fill=fill, width=1 + twigs)
-        (x, y), travelled = ahead, travelled + step
-        left = max(length - travelled, 0.0)
-        for turn in (-pi / 3, pi / 3):
-            reach = min(0.35 * left + 6, 0.3 * length) * generator.uniform(0.4, 1)
-            _branch(draw, generator, ahead, heading + turn, reach, 0.85 * fill, twigs - 1)

@@ -16,7 +16,6 @@ from math import ceil, cos, radians, sin
 import numpy as np
 from numpy.typing import NDArray
 
-from dasp.core.extras import Pillow
 from dasp.corruptions.base import Image
 
 Floats = NDArray[np.float32]
@@ -30,8 +29,7 @@ _LANE = 8 + 2 * _BITS  # a byte times two weights; three such lanes fill 60 bits
 
 def scale_of(image: Image) -> float:
     """Return the shorter side of `image` (H, W, 3) divided by 224."""
-    height, width = image.shape[:2]
-    return float(min(height, width) / 224)
+    return float(min(image.shape[:2]) / 224)
 
 
 def to_bytes(values: Floats) -> Image:
@@ -55,26 +53,21 @@ def bell(sigma: float, radius: int) -> Floats:
 
 def gaussian_blur(image: Image, sigma: float) -> Image:
     """Blur (H, W, 3) with a Gaussian truncated at four sigmas, edges repeated."""
-    weights = bell(sigma, int(4 * sigma + 0.5))
-    blurred = image.astype(np.float32)
-    for axis in (0, 1):
-        blurred = _convolve_symmetric(blurred, weights, axis)
-    return blurred.astype(np.uint8)
+    reach = int(4 * sigma + 0.5)
+    weights, (height, width) = bell(sigma, reach), image.shape[:2]
+    padded = pad_edges(image.astype(np.float32), reach, reach)
+    rows = _weighted([padded[i : i + height] for i in range(2 * reach + 1)], weights)
+    both = _weighted([rows[:, i : i + width] for i in range(2 * reach + 1)], weights)
+    return both.astype(np.uint8)
 
 
-def _convolve_symmetric(values: Floats, weights: Floats, axis: int) -> Floats:
-    reach, length = len(weights) - 1, values.shape[axis]
-    padded = pad_edges(values, reach if axis == 0 else 0, reach if axis == 1 else 0)
-
-    def moved(by: int) -> Floats:
-        start = reach + by
-        window = slice(start, start + length)
-        return padded[window] if axis == 0 else padded[:, window]
-
-    total: Floats = moved(0) * weights[0]
+def _weighted(windows: list[Floats], weights: Floats) -> Floats:
+    """Sum the windows, of which those as far from the middle one share a weight."""
+    middle = len(weights) - 1
+    total: Floats = windows[middle] * weights[0]
     pair = np.empty_like(total)
-    for by in range(1, reach + 1):
-        np.add(moved(-by), moved(by), out=pair)
+    for by in range(1, middle + 1):
+        np.add(windows[middle - by], windows[middle + by], out=pair)
         pair *= weights[by]
         total += pair
     return total
@@ -82,15 +75,7 @@ def _convolve_symmetric(values: Floats, weights: Floats, axis: int) -> Floats:
 
 def pad_edges(values: Floats, rows: int, columns: int) -> Floats:
     """Repeat the edges of (H, W, C) by `rows` above and below, `columns` left and right."""
-    height, width, depth = values.shape
-    padded = np.empty((height + 2 * rows, width + 2 * columns, depth), values.dtype)
-    middle = padded[rows : rows + height]
-    middle[:, columns : columns + width] = values
-    middle[:, :columns] = values[:, :1]
-    middle[:, columns + width :] = values[:, -1:]
-    padded[:rows] = middle[:1]
-    padded[rows + height :] = middle[-1:]
-    return padded
+    return np.pad(values, ((rows, rows), (columns, columns), (0, 0)), "edge")
 
 
 def motion_smear(values: Floats, radius: float, sigma: float, angle: float) -> Floats:
@@ -130,13 +115,6 @@ def zoom_box(side: int, factor: float) -> tuple[int, int, float, float]:
     return (side - count) // 2, count, start, min(start + side * step, float(count))
 
 
-def stretch(
-    picture: "Pillow.Image", width: int, height: int, box: tuple[float, float, float, float]
-) -> "Pillow.Image":
-    """Resize a part of a picture by bilinear interpolation."""
-    return picture.resize((width, height), Pillow.Resampling.BILINEAR, box)
-
-
 def reflect_on(places: Places, length: int) -> Places:
     """Fold places into 0…length - 1, mirrored on the edge pixels (c b | a b c | b a)."""
     period = max(2 * (length - 1), 1)
@@ -163,32 +141,28 @@ def sample(
     The three channels of a pixel share one word, so that they need only one gather and product.
     """
     height, width = image.shape[:2]
-    shifts = np.arange(3) * _LANE
-    words = image[..., 0].astype(np.int64)
-    for channel in (1, 2):
-        words |= image[..., channel].astype(np.int64) << shifts[channel]
-    rows, by_row = _neighbours(y, height, reflect)
-    columns, by_column = _neighbours(x, width, reflect)
+    red, green, blue = image.transpose(2, 0, 1).astype(np.int64)
+    words = red | green << _LANE | blue << 2 * _LANE
     half = 1 << (2 * _BITS - 1) if rounded else 0
-    total = np.full((height, width), half * (1 << shifts).sum())
-    for row, row_weight in zip(rows, by_row, strict=True):
-        for column, column_weight in zip(columns, by_column, strict=True):
-            total += words.take(row * width + column) * (row_weight * column_weight)
-    result = np.empty_like(image)
-    for channel in range(3):
-        result[..., channel] = (total >> (shifts[channel] + 2 * _BITS)) & 255
-    return result
+    total = np.full((height, width), half | half << _LANE | half << 2 * _LANE)
+    beside = _neighbours(x, width, reflect)
+    for rows, by_row in _neighbours(y, height, reflect):
+        for columns, by_column in beside:
+            total += words.take(rows * width + columns) * (by_row * by_column)
+    total >>= 2 * _BITS
+    channels = (total, total >> _LANE, total >> 2 * _LANE)  # their lowest bytes
+    return np.stack([channel.astype(np.uint8) for channel in channels], axis=-1)
 
 
 def _neighbours(
     places: NDArray[np.float64], length: int, reflect: Reflect
-) -> tuple[tuple[Places, Places], tuple[Places, Places]]:
-    """Return the two pixels around each place, and their weights in 64ths."""
+) -> list[tuple[Places, Places]]:
+    """Return the two pixels around each place, each with its weight in 64ths."""
     fine = np.rint(places * (1 << _BITS)).astype(np.intp)
     first = fine >> _BITS
-    lowest = int(first.min())
+    after = fine - (first << _BITS)
     # Folding is a slow remainder: do it once per whole place, not per pixel.
-    folded = reflect(np.arange(lowest, int(first.max()) + 2), length)
+    lowest = first.min()
+    folded = reflect(np.arange(lowest, first.max() + 2), length)
     first -= lowest
-    after = fine & ((1 << _BITS) - 1)
-    return (folded.take(first), folded[1:].take(first)), ((1 << _BITS) - after, after)
+    return [(folded.take(first), (1 << _BITS) - after), (folded[1:].take(first), after)]

@@ -41,9 +41,12 @@ def _shot_tables(photons: int) -> tuple[NDArray[np.uint32], Image, Image]:
     else its `other` byte. Counts of `photons` or more are white, so the laws are short.
     """
     cells = 1 << photons.bit_length()
-    share = np.stack(
-        [_clipped_poisson(value / 255 * photons, photons, cells) for value in range(256)]
-    )
+    means = np.arange(256) / 255 * photons
+    share = np.zeros((256, cells))
+    share[:, 0] = [exp(-mean) for mean in means]
+    for count in range(1, photons):
+        share[:, count] = share[:, count - 1] * means / count
+    share[:, photons] = np.maximum(0, 1 - share.sum(axis=1))
     share *= cells  # mean one per cell; cells below one are filled up from the largest
     keep, alias = np.ones_like(share), np.tile(np.arange(cells), (256, 1))
     rows, open_cells = np.arange(256), np.ones(share.shape, bool)
@@ -61,16 +64,6 @@ def _shot_tables(photons: int) -> tuple[NDArray[np.uint32], Image, Image]:
         np.tile(values, 256),
         values[alias].ravel(),
     )
-
-
-def _clipped_poisson(mean: float, photons: int, cells: int) -> NDArray[np.float64]:
-    """Return P(count = k) for k < photons, and the remainder at k = photons, as (cells,)."""
-    law = np.zeros(cells)
-    law[0] = exp(-mean)
-    for count in range(1, photons):
-        law[count] = law[count - 1] * mean / count
-    law[photons] = max(0.0, 1 - law.sum())
-    return law
 
 
 @corruption("video", "impulse_noise", family="noise")

@@ -4,37 +4,24 @@ Each takes (generator, samples, sample_rate) and returns (samples,) float64, sca
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dasp.corruptions.synthesis import (
-    Array,
-    band_noise,
-    bursts,
-    drift,
-    ringing,
-    strike,
-    to_rms,
-)
+from dasp.corruptions.kernels import Places
+from dasp.corruptions.synthesis import Array, band_noise, bursts, drift, ringing, strike, to_rms
 
 HEARD = 3.0  # a vehicle is heard up to this multiple of its nearest distance
 HORN_CHORD = (415.0, 523.0)  # Hz
 OVERTONES = np.arange(1, 17)
 POINTS = 4096  # of one cycle of an engine or a horn, a power of two
 TALKERS = 14
-# The first three resonances of a long throat in Hz: ee, e, a, o, oo, er
-VOWELS = np.array(
+VOWELS = np.array(  # the first three resonances of a long throat in Hz: ee, e, a, o, oo, er
     [
-        [270.0, 2290.0, 3010.0],
-        [530.0, 1840.0, 2480.0],
-        [730.0, 1090.0, 2440.0],
-        [570.0, 840.0, 2410.0],
-        [300.0, 870.0, 2240.0],
-        [490.0, 1350.0, 1690.0],
+        [270.0, 530.0, 730.0, 570.0, 300.0, 490.0],
+        [2290.0, 1840.0, 1090.0, 840.0, 870.0, 1350.0],
+        [3010.0, 2480.0, 2440.0, 2410.0, 2240.0, 1690.0],
     ]
-)
+).T
 THROATS = np.concatenate((VOWELS, 1.17 * VOWELS))  # the long ones, then the short ones
 WIDTHS, GAINS = np.array([80.0, 110.0, 160.0]), np.array([1.0, 0.45, 0.22])
 MELODY_RATE = 100  # Hz
@@ -81,29 +68,13 @@ def _buzz(generator: np.random.Generator, hertz: float, time: Array, sample_rate
     return np.asarray(cycle[(time * (POINTS * hertz)).astype(np.intp) & (POINTS - 1)])
 
 
-@dataclass(frozen=True)
-class _Talker:
-    """One talker: the pulses of the vocal cords, and the onsets of the syllables."""
-
-    moments: Array  # (pulses,) in seconds
-    strengths: Array  # (pulses,)
-    throats: NDArray[np.intp]  # (pulses,) rows of THROATS
-    onsets: Array  # (syllables,) in seconds
-
-
 def crowd(generator: np.random.Generator, samples: int, sample_rate: int) -> Array:
     """Return babble: voices, their consonants, and a murmur in the background."""
     voices = [_talk(generator, samples / sample_rate) for _ in range(TALKERS)]
+    moments, strengths, throats, onsets = map(np.concatenate, zip(*voices, strict=True))
     taps = int(0.02 * sample_rate)
     answers = np.stack([ringing(sample_rate, throat, WIDTHS, GAINS, taps) for throat in THROATS])
-    vowels = strike(
-        samples,
-        sample_rate * np.concatenate([voice.moments for voice in voices]),
-        np.concatenate([voice.strengths for voice in voices]),
-        np.concatenate([voice.throats for voice in voices]),
-        answers,
-    )
-    onsets = np.concatenate([voice.onsets for voice in voices])
+    vowels = strike(samples, sample_rate * moments, strengths, throats, answers)
     sharpness = generator.uniform(0, 1, onsets.size) ** 2
     hiss = bursts(onsets, sharpness, 0.03, samples, sample_rate)
     breath = band_noise(generator, samples, sample_rate, 2500, 6000, 3)
@@ -111,7 +82,11 @@ def crowd(generator: np.random.Generator, samples: int, sample_rate: int) -> Arr
     return to_rms(vowels, 1.0) + 0.25 * hiss * breath + 0.2 * murmur
 
 
-def _talk(generator: np.random.Generator, seconds: float) -> _Talker:
+def _talk(generator: np.random.Generator, seconds: float) -> tuple[Array, Array, Places, Array]:
+    """Return one talker's pulses of the vocal cords and the onsets of the syllables.
+
+    Of each pulse the moment in seconds, the strength and the row of THROATS; onsets in seconds.
+    """
     short = generator.random() < 0.5
     count = int(seconds / 0.12) + 8
     lengths = generator.uniform(0.14, 0.28, count)  # three to seven syllables per second
@@ -121,35 +96,27 @@ def _talk(generator: np.random.Generator, seconds: float) -> _Talker:
     loudness = generator.uniform(0.3, 1.0, count) * generator.uniform(0.4, 1.0)
     loudness[pause] = 0
     vowels = generator.integers(len(VOWELS), size=count) + short * len(VOWELS)
-    moments = _cords(generator, 200 if short else 110, seconds)
+    # The melody of a voice decides when the vocal cords close.
+    points = int(seconds * MELODY_RATE) + 2
+    pitch = (200 if short else 110) * generator.uniform(0.78, 1.22)
+    hertz = pitch * np.exp(0.15 * drift(generator, points, MELODY_RATE, 1.0))
+    cycles = np.cumsum(hertz) / MELODY_RATE
+    closings = np.arange(cycles[0] + generator.random(), cycles[-1])
+    moments = np.interp(closings, cycles, np.arange(points) / MELODY_RATE)
     syllable = np.searchsorted(starts, moments, side="right") - 1
     progress = np.clip((moments - starts[syllable]) / lengths[syllable], 0, 1)
     strengths = loudness[syllable] * np.sin(np.pi * progress) ** 2
-    return _Talker(moments, strengths, vowels[syllable], starts[~pause])
-
-
-def _cords(generator: np.random.Generator, pitch: float, seconds: float) -> Array:
-    """Return the times in seconds when the vocal cords close, for a voice of about `pitch` Hz."""
-    points = int(seconds * MELODY_RATE) + 2
-    melody = pitch * generator.uniform(0.78, 1.22)
-    hertz = melody * np.exp(0.15 * drift(generator, points, MELODY_RATE, 1.0))
-    cycles = np.cumsum(hertz) / MELODY_RATE
-    closings = np.arange(cycles[0] + generator.random(), cycles[-1])
-    return np.interp(closings, cycles, np.arange(points) / MELODY_RATE)
+    return moments, strengths, vowels[syllable], starts[~pause]
 
 
 def rain(generator: np.random.Generator, samples: int, sample_rate: int) -> Array:
     """Return a downpour: the hiss of many distant drops and the patter of near ones."""
-    seconds = samples / sample_rate
-    kinds = 8
-    hertz = np.geomspace(900, min(7000, 0.44 * sample_rate), kinds)
-    answers = [
-        ringing(sample_rate, one, 0.15 * one + 200, np.ones(1), 512) for one in hertz[:, None]
-    ]
-    drops = generator.poisson(180 * seconds)
+    kinds = np.geomspace(900, min(7000, 0.44 * sample_rate), 8)[:, None]  # Hz
+    answers = [ringing(sample_rate, one, 0.15 * one + 200, np.ones(1), 512) for one in kinds]
+    drops = generator.poisson(180 * (samples / sample_rate))
     where = generator.uniform(0, samples, drops)
     strengths = generator.lognormal(0, 0.7, drops) * generator.choice([-1.0, 1.0], drops)
-    drop_kinds = generator.integers(kinds, size=drops)
+    drop_kinds = generator.integers(len(kinds), size=drops)
     patter = strike(samples, where, strengths, drop_kinds, np.stack(answers))
     hiss = band_noise(generator, samples, sample_rate, 1200, 7000, 1.5)
     density = 1 + 0.1 * drift(generator, samples, sample_rate, 0.5)
@@ -183,7 +150,6 @@ def wind(generator: np.random.Generator, samples: int, sample_rate: int) -> Arra
     roar = band_noise(generator, samples, sample_rate, 20, 90, 1.7)
     rush = band_noise(generator, samples, sample_rate, 250, 600, 2.5)
     pitch = 380 * np.exp(0.25 * slow + 0.06 * drift(generator, samples, sample_rate, 1.0))
-    howl = drift(generator, samples, sample_rate, 8.0) * np.sin(
-        2 * np.pi / sample_rate * np.cumsum(pitch)
-    )
+    tone = np.sin(2 * np.pi / sample_rate * np.cumsum(pitch))
+    howl = drift(generator, samples, sample_rate, 8.0) * tone
     return speed * roar + 0.3 * speed**2 * rush + 0.15 * speed**2 * howl

@@ -25,7 +25,9 @@ def band_noise(
 
     Its amplitude is flat from `low` to `high` Hz and falls as hertz^±slope outside.
     """
-    length = _fast_length(samples)
+    # Of at least `samples` and 64, and fast for an FFT: 8 to 16 times 2^k.
+    step = 1 << max(3, (max(samples, 64) - 1).bit_length() - 4)
+    length = -(-max(samples, 64) // step) * step
     gain = _band(length, sample_rate, low, high, slope)
     spectrum = generator.standard_normal(2 * gain.size).view(np.complex128)
     spectrum *= gain
@@ -45,15 +47,15 @@ def _band(length: int, sample_rate: int, low: float, high: float, slope: float) 
 
 def drift(generator: np.random.Generator, samples: int, sample_rate: int, hertz: float) -> Array:
     """Return a (samples,) smooth random curve of variance 1 and about `hertz` cycles per second."""
-    knots_a_second = 6 * hertz
-    count = int(samples / sample_rate * knots_a_second) + 4
+    knots_per_second = 6 * hertz
+    count = int(samples / sample_rate * knots_per_second) + 4
     values = generator.standard_normal(count + 3)
     # Averaging neighbours makes the corners at the knots inaudible; the variance stays 1.
     values = np.convolve(values, np.array([1, 3, 3, 1]) / np.sqrt(20), mode="valid")
-    return draw_out(values, knots_a_second, samples, sample_rate)
+    return _draw_out(values, knots_per_second, samples, sample_rate)
 
 
-def draw_out(curve: Array, curve_rate: float, samples: int, sample_rate: int) -> Array:
+def _draw_out(curve: Array, curve_rate: float, samples: int, sample_rate: int) -> Array:
     """Return (samples,): a curve given at `curve_rate`, linearly interpolated."""
     position = np.arange(samples) * (curve_rate / sample_rate)
     return np.asarray(np.interp(position, np.arange(curve.size), curve))
@@ -73,24 +75,18 @@ def strike(
     blocks = -(-samples // block)
     spectrum = np.zeros((blocks, 1 + size // 2), np.complex128)
     inside = (positions >= 0) & (positions < samples - 1)
+    before = positions.astype(np.intp)
+    late = strengths * (positions - before)
+    early = strengths * (1 - (positions - before))
     for kind, response in enumerate(np.fft.rfft(responses, size)):
         mine = inside & (kinds == kind)
-        train = _impulses(positions[mine], strengths[mine], blocks * block)
-        heard = np.fft.rfft(train.reshape(blocks, block), size)
-        heard *= response
-        spectrum += heard
+        train = np.bincount(before[mine], early[mine], blocks * block)
+        train += np.bincount(before[mine] + 1, late[mine], blocks * block)
+        spectrum += np.fft.rfft(train.reshape(blocks, block), size) * response
     rung = np.fft.irfft(spectrum)
     sound = rung[:, :block]
     sound[1:, :tail] += rung[:-1, block:]  # each block's tail lies in the next
     return sound.reshape(-1)[:samples]
-
-
-def _impulses(positions: Array, strengths: Array, samples: int) -> Array:
-    before = positions.astype(np.intp)
-    part = positions - before
-    early = np.bincount(before, strengths * (1 - part), samples)
-    late = np.bincount(before + 1, strengths * part, samples)
-    return np.asarray(early + late, np.float64)
 
 
 def ringing(sample_rate: int, hertz: Array, bandwidths: Array, gains: Array, taps: int) -> Array:
@@ -109,15 +105,9 @@ def bursts(moments: Array, strengths: Array, decay: float, samples: int, sample_
     places, kinds = moments.ravel() * CONTROL_RATE, np.zeros(moments.size, np.intp)
     decaying = ((1 - np.exp(-tail / 0.004)) * np.exp(-tail / decay))[None]
     curve = strike(points, places, strengths.ravel(), kinds, decaying)
-    return draw_out(curve, CONTROL_RATE, samples, sample_rate)
+    return _draw_out(curve, CONTROL_RATE, samples, sample_rate)
 
 
 def to_rms(sound: Array, level: float) -> Array:
     """Scale a sound to a root mean square of `level`."""
     return sound * (level / max(float(np.sqrt(np.mean(sound**2))), 1e-12))
-
-
-def _fast_length(samples: int) -> int:
-    """Return a length of at least `samples` and 64 for a fast FFT: 8 to 16 times 2^k."""
-    step = 1 << max(3, (max(samples, 64) - 1).bit_length() - 4)
-    return -(-max(samples, 64) // step) * step

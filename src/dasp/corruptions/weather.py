@@ -8,7 +8,7 @@ import numpy as np
 from dasp.core.extras import Pillow
 from dasp.corruptions.base import Image, corruption
 from dasp.corruptions.frost import texture_window
-from dasp.corruptions.kernels import Floats, motion_smear, scale_of, stretch, to_bytes, zoom_box
+from dasp.corruptions.kernels import Floats, motion_smear, scale_of, to_bytes, zoom_box
 
 
 @corruption("video", "snow", family="weather")
@@ -50,7 +50,8 @@ def _enlarged_noise(
     _, rows, top, bottom = zoom_box(height, factor)
     _, columns, left, right = zoom_box(width, factor)
     noise = Pillow.fromarray(generator.standard_normal((rows, columns), dtype=np.float32))
-    return np.array(stretch(noise, width, height, (left, top, right, bottom)))
+    box = (left, top, right, bottom)
+    return np.array(noise.resize((width, height), Pillow.Resampling.BILINEAR, box))
 
 
 @corruption("video", "frost", family="weather", takes_folder=True)
@@ -115,10 +116,9 @@ def plasma(side: int, decay: float, generator: np.random.Generator) -> Floats:
 def brightness(image: Image, severity: int, generator: np.random.Generator) -> Image:  # noqa: ARG001
     """Raise the value of each pixel of (H, W, 3) in hue-saturation-value space."""
     lift = (0.1, 0.2, 0.3, 0.4, 0.5)[severity - 1]
-    value = np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2]).astype(np.intp)
-    value <<= 8
-    cells = np.repeat(value, 3, axis=1)
-    cells += image.reshape(cells.shape)
+    red, green, blue = image.transpose(2, 0, 1)
+    value = np.maximum(np.maximum(red, green), blue).astype(np.intp)
+    cells = np.repeat(value << 8, 3, axis=1) + image.reshape(len(image), -1)
     return _lift_table(lift).take(cells).reshape(image.shape)
 
 

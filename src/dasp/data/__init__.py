@@ -8,15 +8,7 @@ never replaced by a constant. `prepare_tree` makes such a tree from videos, `che
 """
 
 from dasp.data.check import CheckReport, check_tree
-from dasp.data.clips import (
-    SPECS,
-    Clip,
-    Manifest,
-    open_manifest,
-    premade,
-    read_folders,
-    read_list,
-)
+from dasp.data.clips import SPECS, Clip, Manifest, open_manifest, read_folders, read_list
 from dasp.data.features import fbank, log_mel
 from dasp.data.loading import ClipDataset, Loader, Sample, Skipped
 from dasp.data.prepare import PrepareReport, prepare_tree
@@ -35,7 +27,6 @@ __all__ = [
     "fbank",
     "log_mel",
     "open_manifest",
-    "premade",
     "prepare_tree",
     "read_folders",
     "read_list",

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 
 from dasp.core.errors import DataError, failure_lines
 from dasp.core.extras import extra
@@ -44,75 +42,53 @@ class CheckReport:
         yield from (f"  {line}" for line in failure_lines(self.problems))
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """The findings on one clip."""
-
-    problems: list[tuple[str, str]]
-    rate: str | None
-    seconds: float | None
-    sizes: list[str]
-
-
 def check_tree(
     manifest: Manifest,
     spec: Spec | None = None,
-    frames: Sequence[int] | None = None,
     workers: int | None = None,
     show: bool = False,
 ) -> CheckReport:
-    """Read every sound and frame (or only the given `frames`) and report the problems.
+    """Read every sound and frame and report the problems.
 
     With a `spec`, the numbers of clips and classes are compared with the published ones.
     """
     extra("soundfile")
     report = CheckReport(manifest.name, manifest.digest, len(manifest.clips), manifest.per_class())
     if spec is not None and (report.clips, len(manifest.classes)) != (spec.clips, spec.classes):
-        found = f"{report.clips} clips of {len(manifest.classes)} classes"
+        counts = f"{report.clips} clips of {len(manifest.classes)} classes"
         expected = f"{spec.clips} clips of {spec.classes} classes"
-        report.problems.append((str(manifest.root), f"{found}, but {expected} are published"))
-    report.problems += [
-        (name, "this class has no clips") for name, n in report.per_class.items() if n == 0
-    ]
-    results = run_jobs(partial(_look, frames), manifest.clips, workers)
-    for facts in with_bar(results, len(manifest.clips), "check", show):
-        report.problems += facts.problems
-        report.sample_rates.update([facts.rate] if facts.rate else [])
-        report.seconds += [facts.seconds] if facts.seconds is not None else []
-        report.frame_sizes.update(facts.sizes)
+        report.problems.append((str(manifest.root), f"{counts}, but {expected} are published"))
+    empty = [name for name, count in report.per_class.items() if count == 0]
+    report.problems += [(name, "this class has no clips") for name in empty]
+    results = run_jobs(_look, manifest.clips, workers)
+    for found in with_bar(results, len(manifest.clips), "check", show):
+        report.problems += found.problems
+        report.sample_rates += found.sample_rates
+        report.frame_sizes += found.frame_sizes
+        report.seconds += found.seconds
     return report
 
 
-def _look(frames: Sequence[int] | None, clip: Clip) -> _Facts:
-    problems, sizes = [], []
-    rate, seconds = _sound_format(clip.wav)
+def _look(clip: Clip) -> CheckReport:
+    """Return the findings on one clip; nothing is counted of a sound without a header."""
+    found = CheckReport(clip.id, "", 1, {})
+    soundfile = extra("soundfile")
+    try:
+        info = soundfile.info(str(clip.wav))
+        found.sample_rates[f"{info.samplerate} Hz x{info.channels}"] += 1
+        found.seconds.append(float(info.duration))
+    except (OSError, soundfile.SoundFileError):
+        pass  # reported below
     try:
         read_wave(clip.wav)
     except DataError as error:
-        problems.append((str(clip.wav), _reason("sound", clip.wav, error)))
-    for index in range(len(clip.frames)) if frames is None else frames:
-        path = clip.frames[clip.frame_index(index)]
+        found.problems.append((str(clip.wav), str(error)))
+    for path in clip.frames:
         try:
-            sizes.append("{}x{}".format(*read_frame(path).size))
+            found.frame_sizes["{}x{}".format(*read_frame(path).size)] += 1
         except DataError as error:
-            problems.append((str(path), _reason("frame", path, error)))
-    return _Facts(problems, rate, seconds, sizes)
-
-
-def _reason(kind: str, path: Path, error: DataError) -> str:
-    """Return the error's text, except for missing files, whose text points to this check."""
-    if path.exists():
-        return str(error)
-    return f"no {kind} {path}: make it with 'dasp prepare', or remove its clip from the list."
-
-
-def _sound_format(path: Path) -> tuple[str | None, float | None]:
-    soundfile = extra("soundfile")
-    try:
-        info = soundfile.info(str(path))
-    except (OSError, soundfile.SoundFileError):
-        return None, None
-    return f"{info.samplerate} Hz x{info.channels}", float(info.duration)
+            found.problems.append((str(path), str(error)))
+    return found
 
 
 def _counts(counter: Counter[str]) -> str:

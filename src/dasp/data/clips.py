@@ -1,7 +1,5 @@
-"""The clips of a data set: their files and classes, read from any of the supported layouts.
+"""The clips of a data set: their files and classes, in READ's layout or one directory per class.
 
-READ's layout: a JSON list of clips, ten frames per clip in ten directories, a CSV of labels.
-The plain layout: one directory per class, with `<clip>.wav` and `<clip>.jpg` (or .png) in it.
 Corrupted copies lie in `<directory>-C/<corruption>/severity_<k>/`, where READ puts them.
 """
 
@@ -10,13 +8,14 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from dasp.core.errors import DataError, OptionError, cause, unknown_name
 from dasp.core.files import atomic_path
+from dasp.core.registry import Registry
 
 FRAMES = 10  # per clip in READ's layout
 KEYS = ("video_id", "wav", "video_path", "labels")
@@ -25,32 +24,22 @@ PICTURES = (".jpg", ".jpeg", ".png")
 
 @dataclass(frozen=True)
 class Clip:
-    """One sample: a sound, its frames and its class.
-
-    `audio_dir` and `video_dir` are the directories whose `-C` siblings hold corrupted copies.
-    """
+    """One sample: a sound, its frames and its class."""
 
     id: str
     label: int
     wav: Path
     frames: tuple[Path, ...]
-    audio_dir: Path
-    video_dir: Path
 
-    def frame_index(self, frame: int | None) -> int:
-        """Return the index of the frame to use: `frame`, or the middle one (5 of READ's ten)."""
-        if frame is None:
-            return len(self.frames) // 2
-        if not 0 <= frame < len(self.frames):
-            raise OptionError(
-                f"clip '{self.id}' has frames 0 to {len(self.frames) - 1}, not {frame}: "
-                "choose one of those, or none for the middle one."
-            )
-        return frame
+    @property
+    def frame(self) -> Path:
+        """Return the frame used for evaluation: the middle one (5 of READ's ten)."""
+        return self.frames[len(self.frames) // 2]
 
-    def frame_id(self, index: int) -> str:
-        """Return the name that seeds the corruption of one frame: each has its own noise."""
-        return f"{self.id}/frame_{index}"
+    @property
+    def frame_id(self) -> str:
+        """Return the name that seeds the corruption of this frame; each frame has its own."""
+        return f"{self.id}/frame_{len(self.frames) // 2}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +54,7 @@ class Manifest:
     def __post_init__(self) -> None:
         if not self.clips:
             raise DataError(f"{self.name}: no clips in {self.root}: check the list and the root.")
-        twice = repeated(clip.id for clip in self.clips)
+        twice = [name for name, n in Counter(clip.id for clip in self.clips).items() if n > 1]
         if twice:
             raise DataError(
                 f"{self.name}: {len(twice)} duplicated id(s): {', '.join(twice[:20])}. Each clip "
@@ -75,12 +64,11 @@ class Manifest:
     @cached_property
     def digest(self) -> str:
         """Return a hash of ids, classes and relative paths, independent of the root's location."""
-        rows = [
-            [c.id, self.classes[c.label], *(relative(p, self.root) for p in (c.wav, *c.frames))]
-            for c in self.clips
-        ]
-        text = json.dumps([self.classes, rows], ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        rows = []
+        for clip in self.clips:
+            paths = (os.path.relpath(path, self.root) for path in (clip.wav, *clip.frames))
+            rows.append([clip.id, self.classes[clip.label], *(Path(p).as_posix() for p in paths)])
+        return hashlib.sha256(json.dumps([self.classes, rows]).encode()).hexdigest()
 
     def per_class(self) -> dict[str, int]:
         """Return the number of clips per class, empty classes included."""
@@ -101,41 +89,30 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Spec:
-    """The size of a published data set, and the file names in READ's release of it."""
+    """The size of a published data set, and the names in READ's release of it."""
 
     clips: int
     classes: int
-    list_file: str
-    label_file: str
+    short: str
     audio_dir: str
     video_dir: str
 
+    @property
+    def list_file(self) -> str:
+        """Return the name of the list of the test clips."""
+        return f"{self.short}_test_refer.json"
 
-SPECS = {
-    "kinetics50": Spec(
-        clips=2466,
-        classes=50,
-        list_file="ks50_test_refer.json",
-        label_file="class_labels_indices_ks50.csv",
-        audio_dir="audio_val256_k=50",
-        video_dir="image_mulframe_val256_k=50",
-    ),
-    "vggsound": Spec(
-        clips=14046,
-        classes=309,
-        list_file="vgg_test_refer.json",
-        label_file="class_labels_indices_vgg.csv",
-        audio_dir="audio_test",
-        video_dir="image_mulframe_test",
-    ),
-}
+    @property
+    def label_file(self) -> str:
+        """Return the name of the label CSV."""
+        return f"class_labels_indices_{self.short}.csv"
 
 
-def spec_of(dataset: str) -> Spec:
-    """Return the specification of a published data set."""
-    if dataset not in SPECS:
-        raise OptionError(unknown_name("data set", dataset, SPECS))
-    return SPECS[dataset]
+SPECS: Registry[Spec] = Registry("data set")
+SPECS.register("kinetics50")(
+    Spec(2466, 50, "ks50", "audio_val256_k=50", "image_mulframe_val256_k=50")
+)
+SPECS.register("vggsound")(Spec(14046, 309, "vgg", "audio_test", "image_mulframe_test"))
 
 
 def open_manifest(
@@ -155,36 +132,25 @@ def open_manifest(
     base = Path(root)
     if not base.is_dir():
         raise DataError(f"{base} is not a directory: give the root of the data set.")
-    if dataset is not None:
-        return _open_release(base, dataset, list_file, label_file)
-    default_list = base / f"{split}.json"
-    if list_file is None and label_file is None and not default_list.exists():
-        _refuse_missing_split(base, split)
-        return read_folders(base)
-    labels = Path(label_file or base / "labels.csv")
-    return read_list(Path(list_file or default_list), labels, base, name=base.name)
-
-
-def _open_release(
-    root: Path, dataset: str, list_file: str | Path | None, label_file: str | Path | None
-) -> Manifest:
-    spec = spec_of(dataset)
-    release_list = Path(list_file or root / spec.list_file)
-    release_labels = Path(label_file or root / spec.label_file)
-    for path in (release_list, release_labels):
-        if not path.is_file():
+    if dataset is None:
+        path, labels = Path(list_file or base / f"{split}.json"), label_file or base / "labels.csv"
+        if list_file is None and label_file is None and not path.exists():
+            _check_plain(base, split)
+            return read_folders(base)
+        return read_list(path, labels, base, name=base.name)
+    spec = SPECS[dataset]
+    path, labels = Path(list_file or base / spec.list_file), label_file or base / spec.label_file
+    for needed in (path, Path(labels)):
+        if not needed.is_file():
             raise DataError(
-                f"no file {path}: {dataset} needs the list and the label file of READ's release; "
-                "copy both there, or give --list-file and --label-file."
+                f"no file {needed}: {dataset} needs the list and the label file of READ's "
+                "release; copy both there, or give --list-file and --label-file."
             )
-    return read_list(release_list, release_labels, root, spec.audio_dir, spec.video_dir, dataset)
+    return read_list(path, labels, base, spec.audio_dir, spec.video_dir, dataset)
 
 
-def _refuse_missing_split(root: Path, split: str) -> None:
-    """Raise an error for a list that was asked for by name, or is missing where others exist.
-
-    The plain layout has no lists, so only the default split stands for all of its clips.
-    """
+def _check_plain(root: Path, split: str) -> None:
+    """Raise an error for a missing list that was asked for by name, or lies among others."""
     lists = sorted(p.name for p in root.glob("*.json") if not p.name.startswith("."))
     if split != "test" or (lists and (root / "labels.csv").exists()):
         found = f"the lists there are {', '.join(lists)}" if lists else "there is no list"
@@ -196,17 +162,15 @@ def read_folders(root: str | Path) -> Manifest:
 
     Classes are numbered in the order of their sorted names; clip ids are "<class>/<clip>".
     """
-    base = absolute(root)
-    classes = tuple(
-        sorted(p.name for p in base.iterdir() if p.is_dir() and not p.name.startswith("."))
-    )
+    base = Path(os.path.normpath(Path(root).absolute()))
+    classes = sorted(p.name for p in base.iterdir() if p.is_dir() and not p.name.startswith("."))
     clips = [clip for label, name in enumerate(classes) for clip in _class_clips(base, name, label)]
     if not clips:
         raise DataError(
             f"no clips in {base}: expected a list (test.json with labels.csv) or "
             "<class>/<clip>.wav with <class>/<clip>.jpg or .png beside it."
         )
-    return Manifest(base.name, base, tuple(clips), classes)
+    return Manifest(base.name, base, tuple(clips), tuple(classes))
 
 
 def _class_clips(root: Path, name: str, label: int) -> list[Clip]:
@@ -223,8 +187,7 @@ def _class_clips(root: Path, name: str, label: int) -> list[Clip]:
         lacking = "picture (.jpg, .jpeg, .png)" if stem in sounds else "sound (.wav)"
         raise DataError(f"{alone} has no {lacking} of the same name beside it: add it.")
     return [
-        Clip(f"{name}/{stem}", label, sounds[stem], (pictures[stem],), root, root)
-        for stem in sorted(sounds)
+        Clip(f"{name}/{stem}", label, sounds[stem], (pictures[stem],)) for stem in sorted(sounds)
     ]
 
 
@@ -232,8 +195,8 @@ def read_list(
     path: str | Path,
     labels: str | Path,
     root: str | Path | None = None,
-    audio_dir: str | Path | None = None,
-    video_dir: str | Path | None = None,
+    audio_dir: str | None = None,
+    video_dir: str | None = None,
     name: str = "",
 ) -> Manifest:
     """Read a list `{"data": [{"video_id", "wav", "video_path", "labels"}]}`.
@@ -244,14 +207,23 @@ def read_list(
     """
     base = Path(root) if root is not None else Path(path).parent
     classes = read_labels(labels)
-    index = {mid: number for number, mid in enumerate(classes)}
     clips = []
     for number, entry in enumerate(read_entries(path)):
-        where = f"{path}, entry {number} ('{entry['video_id']}')"
-        if entry["labels"] not in index:
-            raise DataError(f"{where}: {unknown_name('label', entry['labels'], index)[:300]}")
-        clips.append(_clip(entry, index[entry["labels"]], base, audio_dir, video_dir, where))
+        clip_id, label = entry["video_id"], entry["labels"]
+        where = f"{path}, entry {number} ('{clip_id}')"
+        if label not in classes:
+            raise DataError(f"{where}: {unknown_name('label', label, classes)[:300]}")
+        wav = entry["wav"] if audio_dir is None else f"{audio_dir}/{clip_id}.wav"
+        folder = video_dir or entry["video_path"]
+        clips.append(listed_clip(base, clip_id, classes.index(label), wav, folder, where))
     return Manifest(name or Path(path).stem, base, tuple(clips), classes)
+
+
+def listed_clip(root: Path, clip_id: str, label: int, wav: str, folder: str, where: str) -> Clip:
+    """Return a clip in READ's layout; `where` tells which entry names a file outside the root."""
+    sound, video_dir = inside(wav, root, where), inside(folder, root, where)
+    frames = (inside(f"frame_{i}/{clip_id}.jpg", video_dir, where) for i in range(FRAMES))
+    return Clip(clip_id, label, sound, tuple(frames))
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
@@ -268,7 +240,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
             f"{path} is not a label file: its columns must be 'index,mid[,display_name]' "
             f"with integers under index ({error!r})."
         ) from error
-    names = tuple(by_index[index] for index in sorted(by_index))
+    names = tuple(name for _, name in sorted(by_index.items()))
     if not rows or sorted(by_index) != list(range(len(rows))) or len(set(names)) != len(rows):
         raise DataError(f"{path}: indices must be 0, 1, 2, … and names unique, each once.")
     return names
@@ -284,31 +256,12 @@ def read_entries(path: str | Path) -> list[dict[str, str]]:
     if not isinstance(entries, list):
         raise DataError(f'{path} is not a list of clips: it must be {{"data": [...]}}.')
     for number, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in KEYS):
+        strings = isinstance(entry, dict) and all(isinstance(entry.get(k), str) for k in KEYS)
+        if not strings or not entry["video_id"]:
             raise DataError(
                 f"{path}, entry {number}: needs the strings {', '.join(KEYS)}; it is {entry!r}."
             )
-        if not entry["video_id"]:
-            raise DataError(f"{path}, entry {number}: video_id is empty.")
     return entries
-
-
-def _clip(
-    entry: Mapping[str, str],
-    label: int,
-    root: Path,
-    audio_dir: str | Path | None,
-    video_dir: str | Path | None,
-    where: str,
-) -> Clip:
-    clip_id = entry["video_id"]
-    wav_path = Path(entry["wav"]) if audio_dir is None else Path(audio_dir) / f"{clip_id}.wav"
-    wav = inside(wav_path, root, where)
-    folder = inside(Path(entry["video_path"] if video_dir is None else video_dir), root, where)
-    frames = tuple(
-        inside(Path(f"frame_{i}", f"{clip_id}.jpg"), folder, where) for i in range(FRAMES)
-    )
-    return Clip(clip_id, label, wav, frames, wav.parent, folder)
 
 
 def write_list(path: str | Path, entries: Sequence[Mapping[str, str]]) -> None:
@@ -325,77 +278,13 @@ def write_labels(path: str | Path, classes: Sequence[str]) -> None:
         writer.writerows(enumerate(classes))
 
 
-def corrupted_dir(folder: Path, corruption: str, severity: int, out: Path | None = None) -> Path:
-    """Return the directory of the corrupted copies of `folder`, beside it or in `out`.
-
-    >>> corrupted_dir(Path("data/audio"), "rain", 3).as_posix()
-    'data/audio-C/rain/severity_3'
-    """
-    return (out or folder.parent) / f"{folder.name}-C" / corruption / f"severity_{severity}"
-
-
-def corrupted_frame(
-    clip: Clip, index: int, corruption: str, severity: int, out: Path | None = None
-) -> Path:
-    """Return the path of the corrupted copy of a frame, always a JPEG file."""
-    folder = corrupted_dir(clip.video_dir, corruption, severity, out)
-    return (folder / clip.frames[index].relative_to(clip.video_dir)).with_suffix(".jpg")
-
-
-def corrupted_wav(clip: Clip, corruption: str, severity: int, out: Path | None = None) -> Path:
-    """Return the path of the corrupted copy of a clip's sound."""
-    folder = corrupted_dir(clip.audio_dir, corruption, severity, out)
-    return folder / clip.wav.relative_to(clip.audio_dir)
-
-
-def premade(
-    manifest: Manifest,
-    modality: str,
-    corruption: str,
-    severity: int,
-    out: str | Path | None = None,
-) -> Manifest:
-    """Return the manifest with the files of one modality replaced by their corrupted copies.
-
-    `out` is the directory that holds the `-C` directories if it is not beside the clean ones.
-    """
-    if modality not in ("audio", "video"):
-        raise OptionError(f"modality must be 'audio' or 'video', not '{modality}'.")
-    place = Path(out) if out is not None else None
-
-    def moved(clip: Clip) -> Clip:
-        if modality == "audio":
-            return replace(clip, wav=corrupted_wav(clip, corruption, severity, place))
-        frames = (
-            corrupted_frame(clip, i, corruption, severity, place) for i in range(len(clip.frames))
-        )
-        return replace(clip, frames=tuple(frames))
-
-    return replace(manifest, clips=tuple(moved(clip) for clip in manifest.clips))
-
-
-def repeated(ids: Iterable[str]) -> list[str]:
-    """Return the ids that occur more than once."""
-    return [name for name, count in Counter(ids).items() if count > 1]
-
-
-def relative(path: Path, root: Path) -> str:
-    """Return `path` relative to `root`, with forward slashes on every system."""
-    return Path(os.path.relpath(path, root)).as_posix()
-
-
-def absolute(path: str | Path) -> Path:
-    """Return an absolute path without "..", keeping symbolic links."""
-    return Path(os.path.normpath(Path(path).absolute()))
-
-
-def inside(path: Path, root: Path, what: str) -> Path:
+def inside(path: str | Path, root: Path, what: str) -> Path:
     """Return `path` made absolute from `root`; raise an error if it leads out of it.
 
     Only the text of the path counts, so a data directory may be a link to another disk.
     """
-    base = absolute(root)
-    full = Path(os.path.normpath(base / path))
+    base = os.path.normpath(root.absolute())
+    full = Path(os.path.normpath(Path(base, path)))
     if not full.is_relative_to(base):
         raise DataError(
             f"{what} names {path}, outside the root {base}: give the root that holds the files, "

@@ -1,7 +1,6 @@
 """Turn waveforms and pictures into the inputs of a model: log-mel as Kaldi's, normalised frames."""
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
@@ -13,6 +12,8 @@ from torch.nn import functional
 from dasp.core.errors import InputError, OptionError
 from dasp.core.extras import Pillow
 
+MEL_BINS = 128
+WINDOW_MS = 25.0
 PRE_EMPHASIS = 0.97
 LOWEST_HZ = 20.0
 LOG_FLOOR = torch.finfo(torch.float32).eps  # 1.19e-7
@@ -25,29 +26,13 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 
-@dataclass(frozen=True)
-class FbankOptions:
-    """The sizes of a filterbank; the defaults are those of CAV-MAE."""
-
-    mel_bins: int = 128
-    hop_ms: float = 10.0
-    window_ms: float = 25.0
-
-    def __post_init__(self) -> None:
-        if self.mel_bins < 1 or self.hop_ms <= 0 or self.window_ms <= 0:
-            raise OptionError(f"the sizes of a filterbank must be positive, not {self}.")
-
-
-DEFAULTS = FbankOptions()
-
-
 def fbank(
-    wave: Tensor | NDArray[np.float32], sample_rate: int = 16000, options: FbankOptions = DEFAULTS
+    wave: Tensor | NDArray[np.float32], sample_rate: int = 16000, hop_ms: float = 10.0
 ) -> Tensor:
     """Return Kaldi's log-mel energies, neither padded nor normalised.
 
-    (samples,) -> (frames, mel_bins); (batch, samples) -> (batch, frames, mel_bins), the same
-    numbers. Only whole windows count: frames = 1 + (samples - window) // hop.
+    (samples,) -> (frames, 128); (batch, samples) -> (batch, frames, 128), the same numbers.
+    Only whole windows of 25 ms count: frames = 1 + (samples - window) // hop.
     The mean of each wave is subtracted first; Hann window, power spectrum, no dither.
 
     Every step is rounded to float32 where Kaldi rounds; the Fourier transform is computed in
@@ -58,14 +43,23 @@ def fbank(
     >>> fbank(torch.zeros(16000)).shape
     torch.Size([98, 128])
     """
-    signal = _as_tensor(wave)
-    window_size, hop = _sizes(sample_rate, options)
+    # Copied because torch cannot share read-only or reversed arrays.
+    signal = wave if isinstance(wave, Tensor) else torch.from_numpy(np.array(wave, order="C"))
+    if not signal.is_floating_point() or signal.ndim not in (1, 2):
+        raise InputError(
+            f"a sound must be a (samples,) or (batch, samples) float array, not "
+            f"{tuple(signal.shape)} {signal.dtype}: mix it to mono and scale it to [-1, 1] first."
+        )
+    window_size, hop = (int(sample_rate * ms * 0.001) for ms in (WINDOW_MS, hop_ms))
+    if window_size < 2 or hop < 1 or sample_rate / 2 <= LOWEST_HZ:
+        raise OptionError(f"{sample_rate} Hz is too low for a hop of {hop_ms:g} ms.")
     if signal.shape[-1] < window_size:
         raise InputError(
             f"a wave of {signal.shape[-1]} samples is shorter than one window of {window_size} "
-            f"({options.window_ms:g} ms at {sample_rate} Hz): omit it or pad it with silence."
+            f"({WINDOW_MS:g} ms at {sample_rate} Hz): omit it or pad it with silence."
         )
     fft_size = 1 << (window_size - 1).bit_length()
+    signal = signal.float()
     signal = signal - signal.mean(dim=-1, keepdim=True, dtype=torch.float64).float()
     frames = signal.unfold(-1, window_size, hop)  # (..., frames, window)
     frames = frames - _sum_in_order(frames) / window_size
@@ -74,8 +68,7 @@ def fbank(
     blocks = torch.split(frames.flatten(0, -2), BLOCK)
     power = torch.cat([_power(block, fft_size) for block in blocks])
     power = power.view(*frames.shape[:-1], -1)  # (..., frames, 1 + fft/2)
-    mel = _mel_bank(options.mel_bins, fft_size, sample_rate).to(signal.device)
-    energies: Tensor = power @ mel.T
+    energies: Tensor = power @ _mel_bank(fft_size, sample_rate).to(signal.device).T
     return energies.clamp_min(LOG_FLOOR).log()
 
 
@@ -83,41 +76,21 @@ def log_mel(
     wave: Tensor | NDArray[np.float32],
     sample_rate: int = 16000,
     frames: int = 1024,
-    options: FbankOptions = DEFAULTS,
+    hop_ms: float = 10.0,
 ) -> Tensor:
-    """Return the model's input: (..., samples) -> (..., frames, mel_bins), normalised.
+    """Return the model's input: (..., samples) -> (..., frames, 128), normalised.
 
     A short sound is padded with zeros and a long one is cut before normalising, so the padding
     becomes (0 - mean) / std, as in the training of the published models.
 
-    >>> log_mel(torch.zeros(16000), frames=64, options=FbankOptions(hop_ms=20.0)).shape
+    >>> log_mel(torch.zeros(16000), frames=64, hop_ms=20.0).shape
     torch.Size([64, 128])
     """
     if frames < 1:
         raise OptionError(f"frames must be at least 1, not {frames}.")
-    energies = fbank(wave, sample_rate, options)
+    energies = fbank(wave, sample_rate, hop_ms)
     fitted = functional.pad(energies, (0, 0, 0, frames - energies.shape[-2]))
     return (fitted - NORM_MEAN) / NORM_STD
-
-
-def _as_tensor(wave: Tensor | NDArray[np.float32]) -> Tensor:
-    # Copied because torch cannot share read-only or reversed arrays.
-    signal = wave if isinstance(wave, Tensor) else torch.from_numpy(np.array(wave, order="C"))
-    if not signal.is_floating_point() or signal.ndim not in (1, 2):
-        raise InputError(
-            f"a sound must be a (samples,) or (batch, samples) float array, not "
-            f"{tuple(signal.shape)} {signal.dtype}: mix it to mono and scale it to [-1, 1] first."
-        )
-    return signal.float()
-
-
-def _sizes(sample_rate: int, options: FbankOptions) -> tuple[int, int]:
-    """Return the lengths of a window and a hop in samples, rounded down as in Kaldi."""
-    window_size = int(sample_rate * options.window_ms * 0.001)
-    hop = int(sample_rate * options.hop_ms * 0.001)
-    if window_size < 2 or hop < 1 or sample_rate / 2 <= LOWEST_HZ:
-        raise OptionError(f"{sample_rate} Hz is too low for {options}.")
-    return window_size, hop
 
 
 def _sum_in_order(frames: Tensor) -> Tensor:
@@ -148,15 +121,15 @@ def _hann(size: int) -> Tensor:
 
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)
-def _mel_bank(bins: int, fft_size: int, sample_rate: int) -> Tensor:
-    """Return (bins, 1 + fft_size / 2) triangles, evenly spaced on the mel scale, in float32.
+def _mel_bank(fft_size: int, sample_rate: int) -> Tensor:
+    """Return (128, 1 + fft_size / 2) triangles, evenly spaced on the mel scale, in float32.
 
     float32 is part of the definition: it shifts the edges slightly, and with them the weight of
     a frequency next to an edge.
     """
     lowest, highest = _mel(torch.tensor([LOWEST_HZ, sample_rate / 2], dtype=torch.float32))
-    spacing = (highest - lowest) / (bins + 1)
-    corners = lowest + torch.arange(bins + 2, dtype=torch.float32) * spacing
+    spacing = (highest - lowest) / (MEL_BINS + 1)
+    corners = lowest + torch.arange(MEL_BINS + 2, dtype=torch.float32) * spacing
     left, centre, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
     mel = _mel(sample_rate / fft_size * torch.arange(fft_size // 2, dtype=torch.float32))
     rising = (mel - left) / (centre - left)
@@ -180,15 +153,19 @@ def frame_tensor(frame: "Pillow.Image") -> torch.Tensor:
     >>> frame_tensor(Pillow.new("RGB", (640, 360))).shape
     torch.Size([3, 224, 224])
     """
-    cropped = centre_crop(shorter_side(frame, SIDE, Pillow.Resampling.BICUBIC), SIDE)
-    pixels = torch.from_numpy(np.array(cropped)).permute(2, 0, 1).float() / 255  # (3, 224, 224)
-    return (pixels - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+    cropped = _centre_crop(shorter_side(frame, SIDE, Pillow.Resampling.BICUBIC))
+    return normalised(np.array(cropped))
+
+
+def normalised(images: NDArray[np.uint8] | Tensor) -> Tensor:
+    """Return (..., H, W, 3) bytes as (..., 3, H, W), scaled by the statistics of ImageNet."""
+    pixels = torch.as_tensor(images).float() / 255
+    return ((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).movedim(-1, -3)
 
 
 def corruption_image(frame: "Pillow.Image") -> NDArray[np.uint8]:
     """Return the (224, 224, 3) image to corrupt: shorter side to 256, centre crop 224."""
-    reduced = shorter_side(frame, CORRUPTION_SIDE, Pillow.Resampling.BILINEAR)
-    return np.array(centre_crop(reduced, SIDE))
+    return np.array(_centre_crop(shorter_side(frame, CORRUPTION_SIDE, Pillow.Resampling.BILINEAR)))
 
 
 def shorter_side(frame: "Pillow.Image", side: int, resample: "Pillow.Resampling") -> "Pillow.Image":
@@ -202,7 +179,6 @@ def shorter_side(frame: "Pillow.Image", side: int, resample: "Pillow.Resampling"
     return frame.resize(size, resample)
 
 
-def centre_crop(frame: "Pillow.Image", side: int) -> "Pillow.Image":
-    """Return the central `side` × `side` pixels."""
-    left, top = round((frame.width - side) / 2), round((frame.height - side) / 2)
-    return frame.crop((left, top, left + side, top + side))
+def _centre_crop(frame: "Pillow.Image") -> "Pillow.Image":
+    left, top = round((frame.width - SIDE) / 2), round((frame.height - SIDE) / 2)
+    return frame.crop((left, top, left + SIDE, top + SIDE))

@@ -9,16 +9,16 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from multiprocessing import get_context, parent_process
-from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from dasp.core.clock import Clock, Seconds, timed
 from dasp.core.errors import DataError, InputError, OptionError
@@ -37,20 +37,23 @@ Result = TypeVar("Result")
 
 
 class Damage(Protocol):
-    """The corruption of the clips of one domain while they are loaded; see `dasp.streams`."""
+    """The corruption of the samples of one domain; see `dasp.streams.DomainDamage`."""
 
     @property
     def modality(self) -> str:
         """Return the corrupted modality: "audio", "video" or "depth"."""
 
-    def frame(self, image: NDArray[np.uint8], sample_id: str) -> NDArray[np.uint8]:
-        """Corrupt a (224, 224, 3) image."""
+    def __call__(self, sample: NDArray[Any], sample_id: str, /) -> NDArray[Any]:
+        """Corrupt a (samples,) wave, an (H, W, 3) image or an (H, W) depth map in millimetres."""
 
-    def sound(self, wave: NDArray[np.float32], sample_id: str) -> NDArray[np.float32]:
-        """Corrupt a (samples,) wave."""
 
-    def depth(self, depth: NDArray[np.uint16], sample_id: str) -> NDArray[np.uint16]:
-        """Corrupt an (H, W) depth map in millimetres."""
+def damaged(
+    damage: Damage | None, modality: str, sample: NDArray[Any], sample_id: str
+) -> NDArray[Any]:
+    """Return the sample, corrupted if `damage` is one of its modality."""
+    if damage is None or damage.modality != modality:
+        return sample
+    return damage(sample, sample_id)
 
 
 class Sample(NamedTuple):
@@ -64,15 +67,13 @@ class Sample(NamedTuple):
 class ClipDataset(Dataset[Sample]):
     """The clips of a manifest in order: audio (1024, 128) log-mel, video (3, 224, 224) frame.
 
-    `frame` chooses the frame (by default the middle one); `damage` corrupts while loading;
-    `modalities` selects what is read. For corrupted files made in advance, pass
-    `premade(manifest, ...)`. A file that cannot be used raises a DataError.
+    `damage` corrupts while loading; `modalities` selects what is read. A file that
+    cannot be used raises a DataError.
     """
 
     def __init__(
         self,
         manifest: Manifest,
-        frame: int | None = None,
         damage: Damage | None = None,
         modalities: tuple[str, ...] = MODALITIES,
     ) -> None:
@@ -80,9 +81,7 @@ class ClipDataset(Dataset[Sample]):
             raise OptionError(f"modalities must be some of {MODALITIES}, not {modalities!r}.")
         if damage is not None and damage.modality not in MODALITIES:
             raise OptionError(f"clips have no {damage.modality} to corrupt: use {MODALITIES}.")
-        manifest.clips[0].frame_index(frame)
-        self.manifest, self.frame, self.damage = manifest, frame, damage
-        self.modalities = modalities
+        self.manifest, self.damage, self.modalities = manifest, damage, modalities
 
     def __len__(self) -> int:
         return len(self.manifest.clips)
@@ -99,20 +98,15 @@ class ClipDataset(Dataset[Sample]):
     def wave(self, index: int) -> NDArray[np.float32]:
         """Return the sound of a clip, (samples,), corrupted if this domain corrupts audio."""
         clip = self.manifest.clips[index]
-        wave = read_wave(clip.wav)
-        if self.damage is not None and self.damage.modality == "audio":
-            return self.damage.sound(wave, clip.id)
-        return wave
+        return damaged(self.damage, "audio", read_wave(clip.wav), clip.id)
 
     def picture(self, index: int) -> "Pillow.Image":
-        """Return the chosen frame of a clip, corrupted if this domain corrupts video."""
+        """Return the middle frame of a clip, corrupted if this domain corrupts video."""
         clip = self.manifest.clips[index]
-        number = clip.frame_index(self.frame)
-        picture = read_frame(clip.frames[number])
-        if self.damage is not None and self.damage.modality == "video":
-            damaged = self.damage.frame(corruption_image(picture), clip.frame_id(number))
-            return Pillow.fromarray(damaged)
-        return picture
+        picture = read_frame(clip.frame)
+        if self.damage is None or self.damage.modality != "video":
+            return picture
+        return Pillow.fromarray(self.damage(corruption_image(picture), clip.frame_id))
 
 
 class Skipped(NamedTuple):
@@ -131,11 +125,6 @@ class Loader:
     `workers` processes read and corrupt clips and keep two batches ready; 0 does it in this
     process. `clock` counts the seconds spent waiting for batches ("load") and whatever its owner
     adds; `work` the seconds spent on samples ("decode", "corrupt"), summed over the workers.
-
-        for batch in loader:
-            with loader.clock.on("adapt"):
-                tta(batch.inputs)
-        print(shares(loader.clock.seconds))  # load 3% · adapt 97%
     """
 
     def __init__(
@@ -156,126 +145,67 @@ class Loader:
         return timed(self._batches(), self.clock)
 
     def _batches(self) -> Iterator[Batch]:
-        waiting: list[_Arrays] = []
-        for sample, seconds in self._samples():
+        samples = self._samples()
+        while some := list(islice(samples, self.batch_size)):
+            inputs = {
+                name: torch.from_numpy(np.stack([sample.inputs[name] for sample in some]))
+                for name in some[0].inputs
+            }
+            yield Batch(inputs, torch.tensor([s.label for s in some]), [s.id for s in some])
+
+    def _samples(self) -> Iterator[Sample]:
+        attempt = partial(_attempt, self.dataset, TimedSamples(self.dataset))
+        ahead = BATCHES_AHEAD * self.batch_size
+        for sample, seconds in run_jobs(attempt, range(len(self.dataset)), self.workers, ahead):
             self.work.add(seconds)
-            if isinstance(sample, Skipped):
-                if self.on_bad == "error":
-                    raise DataError(f"clip '{sample.id}': {sample.reason}")
+            if isinstance(sample, Sample):
+                yield sample
+            elif self.on_bad == "error":
+                raise DataError(f"clip '{sample.id}': {sample.reason}")
+            else:
                 self.skipped.append(sample)
-                continue
-            waiting.append(sample)
-            if len(waiting) == self.batch_size:
-                yield _stack(waiting)
-                waiting = []
-        if waiting:
-            yield _stack(waiting)
-
-    def _samples(self) -> "Iterator[tuple[_Arrays | Skipped, Seconds]]":
-        ahead = max(1, -(-BATCHES_AHEAD * self.batch_size // max(self.workers, 1)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # fork: workers use no threads
-            warnings.simplefilter("ignore", UserWarning)  # more workers than cores: user's choice
-            samples = DataLoader(
-                _Attempts(self.dataset),
-                batch_size=None,
-                num_workers=self.workers,
-                collate_fn=_unchanged,
-                prefetch_factor=ahead if self.workers else None,
-                generator=torch.Generator(),  # the default draws from the global generator
-                multiprocessing_context=_context() if self.workers else None,
-                worker_init_fn=_follow_parent,
-            )
-            return iter(samples)
 
 
-class _Arrays(NamedTuple):
-    """A sample on its way from a worker: each shared tensor would take a file handle."""
+def _attempt(
+    dataset: ClipDataset, samples: "TimedSamples", index: int
+) -> tuple[Sample | Skipped, Seconds]:
+    """Return a sample, or why it cannot be used, and the seconds it took.
 
-    inputs: dict[str, NDArray[np.float32]]
-    label: int
-    id: str
-
-
-class _Attempts(Dataset[tuple[_Arrays | Skipped, Seconds]]):
-    """The samples of a data set, or why they cannot be used, and the seconds they took."""
-
-    def __init__(self, dataset: ClipDataset) -> None:
-        self._dataset, self._samples = dataset, TimedSamples(dataset)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: int) -> tuple[_Arrays | Skipped, Seconds]:
-        try:
-            with _one_thread():
-                sample = self._samples[index]
-        except (DataError, InputError) as error:
-            skipped = Skipped(self._dataset.manifest.clips[index].id, str(error))
-            return skipped, self._samples.clock.news()
-        arrays = {name: value.numpy() for name, value in sample.inputs.items()}
-        return _Arrays(arrays, sample.label, sample.id), self._samples.clock.news()
-
-
-def _stack(samples: list[_Arrays]) -> Batch:
-    inputs = {
-        name: torch.from_numpy(np.stack([s.inputs[name] for s in samples]))
-        for name in samples[0].inputs
-    }
-    return Batch(inputs, torch.tensor([s.label for s in samples]), [s.id for s in samples])
-
-
-def _unchanged(sample: Item) -> Item:
-    return sample
-
-
-class SampleSource(Protocol):
-    """A data set of samples by index."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Sample: ...
+    Its inputs travel as arrays: each shared tensor would take a file handle.
+    """
+    try:
+        inputs, label, name = samples[index]
+    except (DataError, InputError) as error:
+        return Skipped(dataset.manifest.clips[index].id, str(error)), samples.clock.news()
+    arrays: Any = {modality: value.numpy() for modality, value in inputs.items()}
+    return Sample(arrays, label, name), samples.clock.news()
 
 
 class TimedSamples:
     """The samples of a data set; `clock` counts the stages "decode" and "corrupt"."""
 
-    def __init__(self, dataset: SampleSource) -> None:
+    def __init__(self, dataset: Any) -> None:
         self.clock = Clock()
         self._dataset = copy.copy(dataset)
-        damage: Damage | None = getattr(dataset, "damage", None)
-        if damage is not None:
-            self._dataset.damage = _TimedDamage(damage, self.clock)  # type: ignore[attr-defined]
+        if getattr(dataset, "damage", None) is not None:
+            self._dataset.damage = _TimedDamage(dataset.damage, self.clock)
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     def __getitem__(self, index: int) -> Sample:
         with self.clock.on("decode"):
-            return self._dataset[index]
+            sample: Sample = self._dataset[index]
+        return sample
 
 
 class _TimedDamage:
-    """The damage of a domain; its time counts towards "corrupt"."""
-
     def __init__(self, damage: Damage, clock: Clock) -> None:
-        self._damage, self._clock = damage, clock
+        self.modality, self._damage, self._clock = damage.modality, damage, clock
 
-    @property
-    def modality(self) -> str:
-        """Return the corrupted modality."""
-        return self._damage.modality
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in ("frame", "sound", "depth"):
-            raise AttributeError(name)
-        apply = getattr(self._damage, name)
-
-        def counted(*args: Any) -> Any:
-            with self._clock.on("corrupt"):
-                return apply(*args)
-
-        return counted
+    def __call__(self, sample: NDArray[Any], sample_id: str) -> NDArray[Any]:
+        with self._clock.on("corrupt"):
+            return self._damage(sample, sample_id)
 
 
 _job: tuple[Callable[[Any], Any], Sequence[Any]]  # in a worker: the function and its items
@@ -295,27 +225,33 @@ def run_jobs(
     """
     if workers is not None and workers < 0:
         raise OptionError(f"workers must be 0 (no other process) or more, not {workers}.")
-    return _results(function, items, workers, ahead)
-
-
-def _results(
-    function: Callable[[Item], Result], items: Sequence[Item], workers: int | None, ahead: int
-) -> Iterator[Result]:
     count = min(len(items), cores() if workers is None else workers)
-    if count == 0:
-        for item in items:
-            with _one_thread():
-                result = function(item)
-            yield result
-        return
-    pool = ProcessPoolExecutor(count, _context(), _start_worker, (function, items))
+    return _in_workers(function, items, count, ahead) if count else _here(function, items)
+
+
+def _here(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    for item in items:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # as in a worker: with several, sums may round differently
+        try:
+            result = function(item)
+        finally:
+            torch.set_num_threads(threads)
+        yield result
+
+
+def _in_workers(
+    function: Callable[[Item], Result], items: Sequence[Item], count: int, ahead: int
+) -> Iterator[Result]:
+    # On Linux by fork, which keeps a user's own corruptions.
+    context = get_context("fork" if sys.platform == "linux" else None)
+    pool = ProcessPoolExecutor(count, context, _start_worker, (function, items))
     waiting: deque[Future[Result]] = deque()
     try:
-        with warnings.catch_warnings():  # forking with threads: the workers use none of them
-            warnings.simplefilter("ignore", DeprecationWarning)
-            waiting.append(pool.submit(_do, 0))
-        for index in range(1, len(items)):
-            waiting.append(pool.submit(_do, index))
+        for index in range(len(items)):
+            with warnings.catch_warnings():  # forking with threads: the workers use none of them
+                warnings.simplefilter("ignore", DeprecationWarning)
+                waiting.append(pool.submit(_do, index))
             if len(waiting) >= max(RESULTS_AHEAD * count, ahead):
                 yield waiting.popleft().result()
         while waiting:
@@ -324,20 +260,11 @@ def _results(
         pool.shutdown(cancel_futures=True)
 
 
-def _context() -> BaseContext:
-    """Return how to start workers: on Linux by fork, which keeps a user's own corruptions."""
-    return get_context("fork" if sys.platform == "linux" else None)
-
-
 def _start_worker(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
+    """Keep the job; leave Ctrl-C to the parent, and end when the parent is killed."""
     global _job
     _job = (function, items)
     torch.set_num_threads(1)
-    _follow_parent()
-
-
-def _follow_parent(_worker: int = 0) -> None:
-    """Leave Ctrl-C to the parent, and end when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -356,17 +283,5 @@ def _do(index: int) -> Any:
 
 def cores() -> int:
     """Return the number of cores this process may use, fewer than the machine's in a container."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute with one thread, as workers do: with several, sums may round differently."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    known = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1

@@ -18,7 +18,8 @@ SAMPLE_RATE = 16000
 SHORTEST = 400  # samples: one 25 ms window of the filterbank
 SECONDS = 10.0  # clips of the data sets last this long; the rest of a file is not used
 MISSING_TAIL = 0.5  # seconds by which a container may overstate its length
-JPEG_QUALITY = 85
+JPEG_QUALITY = 85  # of the corrupted frames in the releases
+MISSING = "make it with 'dasp prepare', or remove its clip from the list."
 
 
 def read_wave(path: str | Path) -> NDArray[np.float32]:
@@ -32,9 +33,7 @@ def read_wave(path: str | Path) -> NDArray[np.float32]:
         _check_whole(Path(path))
         wave, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
     except FileNotFoundError as error:
-        raise DataError(
-            f"no sound {path}: run 'dasp data check' to list the missing files."
-        ) from error
+        raise DataError(f"no sound {path}: {MISSING}") from error
     except (OSError, soundfile.SoundFileError) as error:
         raise DataError(f"cannot read the sound {path}: {cause(error)}; make it again.") from error
     if rate != SAMPLE_RATE or wave.shape[1] != 1:
@@ -49,8 +48,7 @@ def read_wave(path: str | Path) -> NDArray[np.float32]:
         )
     if not np.isfinite(wave).all():
         raise DataError(f"the sound {path} contains NaN or infinite values: make it again.")
-    mono: NDArray[np.float32] = wave[:, 0]
-    return mono
+    return np.asarray(wave[:, 0], np.float32)
 
 
 def _check_whole(path: Path) -> None:
@@ -70,7 +68,7 @@ def write_wave(path: str | Path, samples: NDArray[np.int16]) -> None:
         soundfile.write(str(part), samples, SAMPLE_RATE, subtype="PCM_16", format="WAV")
 
 
-def read_frame(path: str | Path | BytesIO, name: str = "") -> "Pillow.Image":
+def read_frame(path: str | Path) -> "Pillow.Image":
     """Read a colour or grey picture as RGB; refuse anything else.
 
     A palette, transparency, CMYK or 16 bits per channel would need a guess about colours, and
@@ -78,34 +76,29 @@ def read_frame(path: str | Path | BytesIO, name: str = "") -> "Pillow.Image":
     """
     from PIL import UnidentifiedImageError
 
-    what = name or str(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Pillow.DecompressionBombWarning)
             with Pillow.open(path) as picture:
                 picture.load()
-                mode = picture.mode
-                rgb = picture.convert("RGB") if mode in ("RGB", "L") else None
+                if picture.mode in ("RGB", "L"):
+                    return picture.convert("RGB")
     except FileNotFoundError as error:
-        raise DataError(
-            f"no frame {what}: run 'dasp data check' to list the missing files."
-        ) from error
+        raise DataError(f"no frame {path}: {MISSING}") from error
     except UnidentifiedImageError as error:
-        raise DataError(f"cannot read the frame {what}: not a picture; make it again.") from error
+        raise DataError(f"cannot read the frame {path}: not a picture; make it again.") from error
     except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError, Warning) as error:
-        raise DataError(f"cannot read the frame {what}: {cause(error)}; make it again.") from error
-    if rgb is None:
-        raise DataError(
-            f"the frame {what} has colour mode {mode}, where 8-bit RGB or grey is expected: "
-            "convert it first, for instance with Pillow's Image.open(...).convert('RGB')."
-        )
-    return rgb
+        raise DataError(f"cannot read the frame {path}: {cause(error)}; make it again.") from error
+    raise DataError(
+        f"the frame {path} has colour mode {picture.mode}, where 8-bit RGB or grey is expected: "
+        "convert it first, for instance with Pillow's Image.open(...).convert('RGB')."
+    )
 
 
-def jpeg(image: NDArray[np.uint8], quality: int = JPEG_QUALITY) -> bytes:
+def jpeg(image: NDArray[np.uint8]) -> bytes:
     """Encode an (H, W, 3) image as the releases save their corrupted frames."""
     buffer = BytesIO()
-    Pillow.fromarray(image).save(buffer, "JPEG", quality=quality, optimize=True)
+    Pillow.fromarray(image).save(buffer, "JPEG", quality=JPEG_QUALITY, optimize=True)
     return buffer.getvalue()
 
 
@@ -119,7 +112,9 @@ def decode_frames(path: str | Path, count: int) -> "list[Pillow.Image]":
         end, frame = 0.0, None
         for frame in container.decode(video=0):
             begin = float(frame.time or 0) - float((stream.start_time or 0) * stream.time_base)
-            end = begin + _shown(frame, stream)
+            shown = getattr(frame, "duration", None)  # else for the average time
+            average = 1 / stream.average_rate if stream.average_rate else 0
+            end = begin + float(shown * frame.time_base if shown else average)
             while len(frames) < count and begin >= len(frames) * length / count - 1e-3:
                 frames.append(frame.to_image())
             if begin > SECONDS:
@@ -196,10 +191,3 @@ def _length(container: Any, stream: Any) -> float:
     if stream.duration is not None:
         return float(stream.duration * stream.time_base)
     return float(container.duration or 0) / 1e6
-
-
-def _shown(frame: Any, stream: Any) -> float:
-    """Return how long a frame is shown in seconds: its own duration, else the average."""
-    if getattr(frame, "duration", None):
-        return float(frame.duration * frame.time_base)
-    return float(1 / stream.average_rate) if stream.average_rate else 0.0

@@ -1,7 +1,5 @@
 """ABPEM: align attention between modalities with that within, and minimise top-k entropy."""
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor, nn
 
@@ -57,20 +55,15 @@ class Abpem(Method):
     published = "2025-02"
     sharded = "its loss uses attention maps, which stay on the rank that computed them"
     needs = (HasFusionQkv, HasAttentionMaps)
+    trainable = Method.fusion_qkv
 
     def __init__(self, model: nn.Module, *, top: int = 8, seed: int = 0) -> None:
         super().__init__(model, seed=seed)
         whole(top=top)
         self.top = top
 
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the fusion's query, key and value maps."""
-        return self.model.fusion_qkv()  # type: ignore[attr-defined, no-any-return]
-
     def step(self, batch: Tokens) -> Step:
         """Predict; the loss has three terms."""
-        fused = self.fuse(batch, attention=True)
-        assert fused.attention is not None
-        logits = fused.logits
+        logits, attention = self.fuse_with_attention(batch)
         loss = principal_entropy(logits, self.top) - entropy_of_mean(logits)
-        return Step(logits, loss + attention_gap(fused.attention))
+        return Step(logits, loss + attention_gap(attention))

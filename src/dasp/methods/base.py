@@ -6,16 +6,15 @@ update, snapshots and restores, once for all methods.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from dasp.core.contract import (
     HasSharedFusion,
-    MultiModalModel,
     check_fused,
     check_need,
     check_parts,
@@ -25,20 +24,11 @@ from dasp.core.contract import (
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
-from dasp.core.types import Fused, Inputs, Prediction, Step, Tokens
-from dasp.methods.distributed import ALONE, Group, with_stand_in
+from dasp.core.types import Attention, Fused, Inputs, Prediction, Step, Tokens
+from dasp.methods.distributed import ALONE, Ranks, with_stand_in
 
 Predict = Literal["before", "after"]
-
-
-class ModelModule(MultiModalModel, Protocol):
-    """A model of the contract that is also an `nn.Module`: the type of `Method.model`."""
-
-    def parameters(self) -> Iterable[nn.Parameter]:
-        """Return all parameters."""
-
-    def modules(self) -> Iterable[nn.Module]:
-        """Return all modules."""
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 class Method(nn.Module, ABC):
@@ -46,7 +36,7 @@ class Method(nn.Module, ABC):
 
     1. keyword-only arguments of `__init__`: its hyper-parameters (the command line, plan files and
        result files read them from the signature), each kept as an attribute of the same name;
-    2. `trainable()`, which returns the parameters it changes;
+    2. `trainable()`, which returns the parameters it changes, if not those of `self.adapters`;
     3. `step(batch)`, which returns the prediction and the loss;
     4. `version`, an integer.
 
@@ -55,12 +45,11 @@ class Method(nn.Module, ABC):
     """
 
     version: ClassVar[int]
-    """Results are stored under this number: increase it when an edit changes the method's numbers.
-    Every class states its own."""
+    """Results are stored under it: increase it when an edit changes the method's numbers. Every
+    class states its own."""
 
     published: ClassVar[str] = ""
-    """Year and month of the paper's venue, such as "2025-07": the order of tables. Methods without
-    it come last."""
+    """Year and month of the paper's venue, such as "2025-07": the order of tables."""
 
     tunes_encoder: ClassVar[bool] = False
     """False: `step` receives encoded tokens. True: it receives raw inputs."""
@@ -74,19 +63,20 @@ class Method(nn.Module, ABC):
     exactly_two_modalities: ClassVar[bool] = False
 
     learns_from_part: ClassVar[bool] = True
-    """False: `step` needs every modality. A batch that lacks one is then predicted from the others
-    and teaches nothing (`dasp.methods.loop.learns_from`). Methods for exactly two modalities and
-    methods that need the fusion's attention never learn from a part."""
+    """False: a batch that lacks a modality is predicted from the others and teaches nothing, as it
+    always is for methods of two modalities or of the fusion's attention (`loop.learns_from`)."""
 
     sharded: ClassVar[bool | str] = False
-    """True: `step` learns from samples only through logits returned by `forward`, by a loss that
-    the loop descends, so a stream may be shared among ranks (`dasp.methods.distributed`). A text
-    says why it may not. A subclass does not inherit it."""
+    """True: `step` learns only through logits of `forward` and a loss that the loop descends, so
+    ranks may share a stream (`dasp.methods.distributed`). A text says why not. Not inherited."""
 
     default_lr: ClassVar[float] = 1e-4
     default_predict: ClassVar[Predict] = "before"
 
-    group: Group = ALONE
+    model: Any
+    """The model being adapted: a `MultiModalModel` that is an `nn.Module`."""
+
+    group: Ranks = ALONE
     """The processes that share the stream; set by `dasp.adapt`."""
 
     def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
@@ -94,26 +84,18 @@ class Method(nn.Module, ABC):
         check_parts(model)
         check_encoders(type(self), model)
         check_seed(seed)
-        name = type(self).__name__
-        if self.exactly_two_modalities and len(model.modalities) != 2:  # type: ignore[arg-type]
-            raise ContractError(
-                f"{name} is defined for two modalities; this model has {model.modalities}."
-            )
+        self.model, self.seed, name = model, seed, type(self).__name__
+        names = self.model.modalities
+        if self.exactly_two_modalities and len(names) != 2:
+            raise ContractError(f"{name} is defined for two modalities; this model has {names}.")
         for need in self.needs:
             check_need(model, need, name)
-        self._model = model
-        self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
         self.adapters = nn.ModuleDict()
 
-    @property
-    def model(self) -> ModelModule:
-        """The model being adapted."""
-        return self._model  # type: ignore[return-value]
-
-    @abstractmethod
     def trainable(self) -> Iterable[nn.Parameter]:
-        """Return the parameters that this method changes."""
+        """Return the parameters that this method changes: by default, its adapters'."""
+        return self.adapters.parameters()
 
     @abstractmethod
     def step(self, batch: Tokens) -> Step:
@@ -127,9 +109,8 @@ class Method(nn.Module, ABC):
         """Return the tokens {name: (B, N, D)} that the fusion receives in the current state."""
         return self.encode(batch) if self.tunes_encoder else dict(batch)
 
-    def fit(self, source: Iterable[Inputs]) -> None:
+    def fit(self, source: Iterable[Inputs]) -> None:  # noqa: ARG002
         """Learn from clean source batches, for methods that use them."""
-        del source
         raise ContractError(
             f"{type(self).__name__} does not use source data in this configuration: "
             "don't call fit()."
@@ -144,11 +125,7 @@ class Method(nn.Module, ABC):
         return torch.optim.Adam(parameters, lr=lr)
 
     def forward(self, batch: Tokens) -> Fused:
-        """Run the model on a batch as `step` receives it.
-
-        If ranks share the stream, the logits are those of all ranks' samples (B, C); embedding and
-        attention are those of this rank's samples.
-        """
+        """Run the model on a batch as `step` receives it; the logits are of all ranks' samples."""
         fused = self.fuse(self.adapted_tokens(batch))
         return replace(fused, logits=self.group.gather(fused.logits))
 
@@ -157,59 +134,64 @@ class Method(nn.Module, ABC):
         encoded = encode_checked(self.model, with_stand_in(inputs))
         return {name: tokens[: len(inputs[name])] for name, tokens in encoded.items()}
 
-    def fuse(self, tokens: Tokens, attention: bool = False, own_norm: bool = False) -> Fused:
-        """Run the fusion on any subset of the modalities and check the result.
+    def fuse(self, tokens: Tokens, own_norm: bool = False) -> Fused:
+        """Fuse any subset of the modalities; return its result, checked, in float32."""
+        fused = fuse_checked(self.model, with_stand_in(tokens), own_norm=own_norm)
+        return _in_float32(fused, len(next(iter(tokens.values()))))
 
-        Results in bfloat16 or float16 are converted to float32 here, so that losses and scores
-        need not care.
-        """
-        fused = fuse_checked(self.model, with_stand_in(tokens), attention, own_norm)
-        rows = slice(len(next(iter(tokens.values()))))
-        maps = fused.attention
-        if maps is not None:
-            maps = replace(maps, weights=_at_least_float32(maps.weights))
-        embedding, logits = fused.embedding[rows], fused.logits[rows]
-        return Fused(_at_least_float32(embedding), _at_least_float32(logits), maps)
+    def fuse_with_attention(self, tokens: Tokens) -> tuple[Tensor, Attention]:
+        """Run the fusion of a model that `HasAttentionMaps`: return its logits and these maps."""
+        fused = fuse_checked(self.model, tokens, attention=True)
+        assert fused.attention is not None
+        maps = replace(fused.attention, weights=_at_least_float32(fused.attention.weights))
+        return _at_least_float32(fused.logits), maps
 
     def prepare_fusion(self, tokens: Tokens) -> Any:
         """Compute what several passes through the fusion share, if the model supports it."""
         model = self.model
         return model.prepare_fusion(tokens) if isinstance(model, HasSharedFusion) else tokens
 
-    def fuse_prepared(self, prepared: Any, modalities: Sequence[str]) -> Fused:
-        """Run the fusion on some modalities of what `prepare_fusion` returned."""
-        model = self.model
-        if not isinstance(model, HasSharedFusion):
-            return self.fuse({name: prepared[name] for name in modalities})
-        fused = model.fuse_prepared(prepared, modalities)
-        fused = check_fused(fused, len(fused.logits), model)
-        return Fused(_at_least_float32(fused.embedding), _at_least_float32(fused.logits))
+    def fuse_prepared(self, prepared: Any, modalities: Iterable[str], rows: slice) -> Fused:
+        """Run the fusion on some modalities of what was prepared of these rows of a batch."""
+        model, names = self.model, tuple(modalities)
+        if isinstance(model, HasSharedFusion):
+            fused = model.fuse_prepared(prepared, names)
+            fused = check_fused(fused, len(fused.logits), self.model)
+        else:
+            fused = self.fuse({name: prepared[name] for name in names})
+        return _in_float32(fused, rows.stop - rows.start)
+
+    def fusion_qkv(self) -> list[nn.Parameter]:
+        """Return the query, key and value maps of the fusion of a model that `HasFusionQkv`."""
+        found: list[nn.Parameter] = self.model.fusion_qkv()
+        return found
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of all LayerNorms of the model."""
-        found = [
-            parameter
-            for module in self.model.modules()
-            if isinstance(module, nn.LayerNorm)
-            for parameter in module.parameters(recurse=False)
-        ]
+        norms = [module for module in self.model.modules() if isinstance(module, nn.LayerNorm)]
+        found = [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
         if not found:
             raise ContractError(f"{type(self).__name__} trains LayerNorms; the model has none.")
         return found
 
-    def module_like_model(self, module: nn.Module) -> nn.Module:
+    def module_like_model(self, module: AnyModule) -> AnyModule:
         """Move a new module to the device and dtype of the model."""
-        like = next(iter(self.model.parameters()), torch.empty(0))
-        return module.to(device=like.device, dtype=like.dtype)
+        return module.to(next(self.model.parameters(), torch.empty(0)))
 
 
-def device_of(model: nn.Module | ModelModule) -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
     """Return the device of a model's parameters, the CPU if it has none."""
-    return next(iter(model.parameters()), torch.empty(0)).device
+    return next(model.parameters(), torch.empty(0)).device
 
 
 def _at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _in_float32(fused: Fused, count: int) -> Fused:
+    """Return the first `count` samples of a fused batch, in float32 or better."""
+    embedding, logits = fused.embedding[:count], fused.logits[:count]
+    return Fused(_at_least_float32(embedding), _at_least_float32(logits))
 
 
 class MethodRegistry(Registry[type[Method]]):
@@ -217,13 +199,8 @@ class MethodRegistry(Registry[type[Method]]):
 
     def register(self, name: str) -> Callable[[type[Method]], type[Method]]:
         """Return a decorator that registers a class under `name`; the class must have a version."""
-        put = super().register(name)
-
-        def file(method: type[Method]) -> type[Method]:
-            check_version(method)
-            return put(method)
-
-        return file
+        add = super().register(name)
+        return lambda method: add(check_version(method))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._entries, key=lambda name: self[name].published or "later"))
@@ -232,7 +209,7 @@ class MethodRegistry(Registry[type[Method]]):
 METHODS = MethodRegistry("method")
 
 
-def check_version(method: type[Method]) -> None:
+def check_version(method: type[Method]) -> type[Method]:
     """Refuse a class without a `version` of its own: a subclass is different code."""
     version = vars(method).get("version")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
@@ -240,11 +217,7 @@ def check_version(method: type[Method]) -> None:
             f"{method.__name__} has no version of its own, which results are stored under: "
             "add `version = 1` to the class."
         )
-
-
-def name_of(method: type[Method]) -> str:
-    """Return the name under which a class is registered, or the name of the class."""
-    return next((name for name in METHODS if METHODS[name] is method), method.__qualname__)
+    return method
 
 
 def check_encoders(method: type[Method], model: nn.Module) -> None:
@@ -266,12 +239,8 @@ def hyperparameters(method: type[Method]) -> dict[str, inspect.Parameter]:
     >>> hyperparameters(Dasp)["delta"].default
     0.05
     """
-    parameters = inspect.signature(method).parameters
-    return {
-        name: parameter
-        for name, parameter in parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "seed"
-    }
+    parameters, own = inspect.signature(method).parameters, inspect.Parameter.KEYWORD_ONLY
+    return {name: p for name, p in parameters.items() if p.kind is own and name != "seed"}
 
 
 def build_method(method: str | type[Method], model: nn.Module, seed: int, **hyper: Any) -> Method:

@@ -13,10 +13,7 @@ from dasp.methods.base import METHODS, Method, positive, whole
 
 
 class SourceMoments(nn.Module):
-    """Mean and unbiased std of features over source samples, each (L, D); NaN until set.
-
-    Calling it on features (L, B, D) returns the mean over layers of ‖μ − mean‖ + ‖σ − std‖.
-    """
+    """Mean and unbiased std of features over source samples, each (L, D); NaN until set."""
 
     mean: Tensor
     std: Tensor
@@ -32,7 +29,7 @@ class SourceMoments(nn.Module):
         self.std.copy_(features.std(dim=1))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return how far the moments of features (L, B, D) are from those of the source: ()."""
+        """Return the mean over layers of ‖μ − mean‖ + ‖σ − std‖, of features (L, B, D): ()."""
         means: Tensor = (features.mean(dim=1) - self.mean).norm(dim=1)
         spreads: Tensor = (features.std(dim=1) - self.std).norm(dim=1)
         return (means + spreads).mean()
@@ -41,10 +38,9 @@ class SourceMoments(nn.Module):
 class Prompts(nn.Module):
     """Prompts of one modality, P before each of L layers: (L, P, D)."""
 
-    def __init__(self, layers: int, count: int, dim: int, generator: torch.Generator) -> None:
+    def __init__(self, shape: tuple[int, int, int], generator: torch.Generator) -> None:
         super().__init__()
-        values = torch.empty(layers, count, dim)
-        self.values = nn.Parameter(nn.init.uniform_(values, -1e-4, 1e-4, generator=generator))
+        self.values = nn.Parameter(torch.empty(shape).uniform_(-1e-4, 1e-4, generator=generator))
 
 
 def drop_half(tokens: Tensor, generator: torch.Generator) -> Tensor:
@@ -76,17 +72,14 @@ class Brimpr(Method):
     Adaptation", AAAI 2026. Settings as in the authors' code.
 
     ALIGN: each modality's distance D to its source moments (`SourceMoments`), of all layers.
-    CMER: the joint prediction teaches those in which half of one modality's tokens is missing; the
-    weight is larger if that modality is near its source. `teacher_temperature` softens the
-    teacher. IICL: `contrast` between the modalities'
-    embeddings, each the mean of a pass with the shared norms and one with its own.
+    CMER: the joint prediction, softened by `teacher_temperature`, teaches those in which half of
+    one modality's tokens is missing; the weight is larger if that modality is near its source.
+    IICL: `contrast` between the modalities' embeddings, each the mean of a pass with the shared
+    norms and one with its own.
 
     `fit(source)` must be given clean training samples first (the paper uses 32); it keeps their
-    moments without prompts. One sample has no spread, so a batch of one teaches nothing.
-
-    A step costs the encoders once and a half, and the fusion seven times: jointly (without
-    gradient, this is the prediction), with half of either modality, and each modality alone with
-    the shared norms and with its own; backward through six of them and both encodings.
+    moments without prompts. One sample has no spread, so a batch of one teaches nothing. A step
+    costs the encoders once and a half, and the fusion seven times, six of them with gradient.
     """
 
     version = 1
@@ -105,18 +98,13 @@ class Brimpr(Method):
         positive(temperature=temperature)
         self.prompts, self.temperature = prompts, temperature
         dim, self.moments = self.model.embed_dim, nn.ModuleDict()
-        for name, layers in model.encoder_depth().items():  # type: ignore[operator]
+        for name, layers in self.model.encoder_depth().items():
             if layers < 1:
                 raise ContractError(f"Brimpr needs layers to prompt: '{name}' has {layers}.")
-            made = Prompts(layers, prompts, dim, self.generator)
+            made = Prompts((layers, prompts, dim), self.generator)
             self.adapters[name] = self.module_like_model(made)
             self.moments[name] = self.module_like_model(SourceMoments(layers, dim))
-        self.joint_moments = SourceMoments(1, dim)
-        self.module_like_model(self.joint_moments)
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the prompts."""
-        return self.adapters.parameters()
+        self.joint_moments = self.module_like_model(SourceMoments(1, dim))
 
     def adapted_tokens(self, batch: Inputs) -> dict[str, Tensor]:
         """Encode with the prompts."""
@@ -154,25 +142,19 @@ class Brimpr(Method):
         if len(joint.logits) < 2:
             return Step(joint.logits)
         distances = {name: self.moments[name](own.features) for name, own in layered.items()}
+        align = torch.stack(list(distances.values())).sum()
         warmth = teacher_temperature(self.joint_moments(joint.embedding[None]))
         target = (joint.logits / warmth).softmax(dim=1)
-        loss = torch.stack(list(distances.values())).sum()
-        loss = loss + self._taught(embedded, tokens, target, distances)
-        first, second = self._views(tokens)
-        return Step(joint.logits, loss + contrast(first, second, self.temperature))
-
-    def _taught(
-        self, embedded: Tokens, tokens: Tokens, target: Tensor, distances: Mapping[str, Tensor]
-    ) -> Tensor:
-        """Cross-entropy, with the teacher's `target` (B, C), of views that miss half a modality."""
         halves = {name: drop_half(own, self.generator) for name, own in embedded.items()}
         missing = _tokens(self._prompted(halves))
-        total = torch.stack(list(distances.values())).detach().sum().clamp_min(1e-12)
-        losses = []
+        taught = []
         for name, distance in distances.items():
             logits = self.fuse({**tokens, name: missing[name]}).logits
-            losses.append((1 - distance.detach() / total) * F.cross_entropy(logits, target))
-        return torch.stack(losses).sum()
+            near = 1 - distance.detach() / align.detach().clamp_min(1e-12)
+            taught.append(near * F.cross_entropy(logits, target))
+        first, second = self._views(tokens)
+        loss = align + torch.stack(taught).sum() + contrast(first, second, self.temperature)
+        return Step(joint.logits, loss)
 
     def _views(self, tokens: Tokens) -> list[Tensor]:
         """Embed each modality alone, halfway between the shared norms and its own: (B, D) each."""
@@ -182,12 +164,13 @@ class Brimpr(Method):
         ]
 
     def _embed(self, batch: Inputs) -> dict[str, Tensor]:
-        ordered = {name: batch[name] for name in self.model.modalities}
-        return self.model.embed(ordered)  # type: ignore[attr-defined, no-any-return]
+        embedded: dict[str, Tensor] = self.model.embed({n: batch[n] for n in self.model.modalities})
+        return embedded
 
     def _prompted(self, embedded: Tokens, prompts: bool = True) -> dict[str, Layered]:
         own = {name: made.values for name, made in self.adapters.items()} if prompts else {}
-        return self.model.encode_prompted(embedded, own)  # type: ignore[attr-defined, no-any-return]
+        layered: dict[str, Layered] = self.model.encode_prompted(embedded, own)
+        return layered
 
 
 def _tokens(layered: Mapping[str, Layered]) -> dict[str, Tensor]:

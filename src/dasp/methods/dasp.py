@@ -2,11 +2,12 @@
 
 In the order of the paper: the redundancy score R(Z), the diagnosis of the biased modalities G, the
 stable and plastic adapters φ_s and φ_p, the loss, and one step. `passes.py` has the passes through
-the fusion, `losses.py` entropy and KL, `moments.py` the redundancy of a batch spread over ranks.
+the fusion, `losses.py` entropy and KL.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
@@ -17,42 +18,29 @@ from torch.nn.utils import skip_init
 from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
 from dasp.methods.base import METHODS, Method, not_negative, one_of, whole
 from dasp.methods.losses import entropy, kl_divergence
-from dasp.methods.moments import moments_of_all, redundancy_of_moments
 from dasp.methods.passes import LearningPasses, SourcePasses, adapted_logits
 
 Embeddings = Mapping[str, Tensor]
-Variant = Literal["released", "paper"]
 Score = Literal["cosine", "correlation"]
-DimensionFilter = Literal["joint", "own"]
 Kinds = Literal["both", "stable", "plastic"]
-Roles = Literal["diagnosed", "same", "opposite"]
 Role = Literal["source", "stable", "plastic", "both"]
+RoleOf = Mapping[str, Role]
 
-VARIANTS: Mapping[str, Mapping[str, str]] = {
-    "released": {
-        "score": "cosine",
-        "dimension_filter": "joint",
-        "threshold": "above",
-        "none_biased": "source",
-        "kl_from": "source",
-    },
-    "paper": {
-        "score": "correlation",
-        "dimension_filter": "own",
-        "threshold": "reached",
-        "none_biased": "adapt",
-        "kl_from": "adapted",
-    },
+VARIANTS = ("released", "paper")
+RULES = {
+    "score": ("cosine", "correlation"),
+    "dimension_filter": ("joint", "own"),
+    "threshold": ("above", "reached"),
+    "none_biased": ("source", "adapt"),
+    "kl_from": ("source", "adapted"),
 }
-"""Where the released code differs from the paper; each is an option of `Dasp` of its own."""
+"""Where the released code (first) and the paper (second) differ; each is an option of `Dasp`."""
 
 
 # Diagnosis via redundancy score (paper, section 3.2)
 
 
-def redundancy(
-    embeddings: Embeddings, score: Score, dimension_filter: DimensionFilter
-) -> dict[str, Tensor]:
+def redundancy(embeddings: Embeddings, score: str, dimension_filter: str) -> dict[str, Tensor]:
     """Return R(Z) of each modality, how much its dimensions repeat each other: {name: ()}.
 
     Z (B, D) are embeddings of one modality alone, after the fusion. Score "correlation" (paper):
@@ -61,6 +49,10 @@ def redundancy(
     dimensions with variance above 1e-8 in the modality itself. "joint" (released): keep those
     whose spread over all modalities' rows together exceeds 5% of the largest spread. With fewer
     than two dimensions kept the score is 0. A dimension that does not vary correlates with none.
+
+    >>> x = torch.tensor([[1.0, 2.0], [2.0, 4.0], [4.0, 8.0]])
+    >>> round(float(redundancy({"audio": x}, "correlation", "own")["audio"]), 6)
+    1.0
     """
     centred = {name: value - value.mean(dim=0) for name, value in embeddings.items()}
     varies = {name: value.square().mean(dim=0) > 1e-8 for name, value in centred.items()}
@@ -68,21 +60,6 @@ def redundancy(
     if score == "cosine":
         return {n: _mean_squared_cosine(v[:, keep[n]]).sqrt() for n, v in embeddings.items()}
     return {n: _mean_squared_cosine((v * varies[n])[:, keep[n]]) for n, v in centred.items()}
-
-
-def paper_redundancy(embedding: Tensor) -> Tensor:
-    """Return the paper's score of one modality: (B, D) → (), in [0, 1]; always 0 at B = 1.
-
-    >>> x = torch.tensor([[1.0, 2.0], [2.0, 4.0], [4.0, 8.0]])
-    >>> round(float(paper_redundancy(x)), 6)
-    1.0
-    """
-    return redundancy({"it": embedding}, "correlation", "own")["it"]
-
-
-def released_redundancy(embeddings: Embeddings) -> dict[str, Tensor]:
-    """Return the scores of the authors' code: {name: (B, D)} → {name: ()}."""
-    return redundancy(embeddings, "cosine", "joint")
 
 
 def _spread(embeddings: Embeddings) -> Tensor:
@@ -106,12 +83,10 @@ def _mean_squared_cosine(columns: Tensor) -> Tensor:
 
 def diagnose(scores: Mapping[str, float], delta: float, strict: bool) -> Diagnosis:
     """Return the biased modalities G = {m: Δ^m ≥ δ} with Δ^m = r^m − min r; > δ if `strict`."""
-    lowest = min(scores.values())
+    lowest, exceeds = min(scores.values()), operator.gt if strict else operator.ge
     differences = {name: score - lowest for name, score in scores.items()}
-    biased = {
-        name for name, gap in differences.items() if (gap > delta if strict else gap >= delta)
-    }
-    return Diagnosis(dict(scores), differences, frozenset(biased))
+    biased = frozenset(name for name, gap in differences.items() if exceeds(gap, delta))
+    return Diagnosis(dict(scores), differences, biased)
 
 
 # Mitigation via asymmetric adaptation (paper, section 3.3)
@@ -169,24 +144,22 @@ class AdapterPair(nn.Module):
         """
         if role == "source":
             return tokens
-        if role == "stable" and self.has_both:
-            stable: Tensor = self.stable(tokens)
-            return stable
-        detach = role == "plastic" and self.has_both
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
-            steady = self.stable(tokens)
-        plastic: Tensor = self.plastic(steady)
-        return plastic
+        held = self.has_both and role == "plastic"
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not held):
+            adapted: Tensor = self.stable(tokens)
+        if role != "stable" or not self.has_both:
+            adapted = self.plastic(adapted)
+        return adapted
 
 
 def diversity(logits: Tensor) -> Tensor:
-    """Return L_div = Σ p̄ log p̄, each sample's p clamped to [1e-7, 1 − 1e-7]: (B, C) → ()."""
+    """Return L_div = Σ p̄ log p̄: (B, C) → ()."""
     mean = mean_prediction(logits)
     return (mean * mean.log()).sum()
 
 
 def mean_prediction(logits: Tensor) -> Tensor:
-    """Return p̄, the mean over the batch of the clamped predictions: (B, C) → (C,)."""
+    """Return p̄, the mean over the batch of p clamped to [1e-7, 1 − 1e-7]: (B, C) → (C,)."""
     return logits.softmax(dim=1).clamp(1e-7, 1 - 1e-7).mean(dim=0)
 
 
@@ -194,7 +167,8 @@ def mean_prediction(logits: Tensor) -> Tensor:
 class Dasp(Method):
     """Train, per batch, the plastic adapters of biased and the stable ones of unbiased modalities.
 
-    L = L_div + λ_ent·L_ent + λ_kl·Σ over unbiased modalities of L_kl.
+    L = L_div + λ_ent·L_ent + λ_kl·Σ over unbiased modalities of L_kl. Adapters that take no part
+    in a batch get no gradient and stay.
 
     Paper: He, Guo and Jin, "Decoupling Stability and Plasticity for Multi-Modal Test-Time
     Adaptation", CVPR 2026. `variant="paper"` follows its equations, `variant="released"` the
@@ -209,19 +183,16 @@ class Dasp(Method):
 
     Two options are the paper's ablation, which it names but does not define:
 
-    - `adapter_kinds="plastic"` or `"stable"` gives each modality only that adapter, which replaces
-      the other: biased or not, it is applied and learns, nothing is detached, and as before only
-      unbiased modalities have a KL term. The row thus asks whether two adapters are needed, not
-      whether a modality should adapt at all.
-    - `roles="same"`, without asymmetry: in every modality both adapters are applied and learn,
-      nothing is detached, and every modality has a KL term. The diagnosis then decides only
-      whether anything is biased (`none_biased`).
+    - `adapter_kinds="plastic"` or `"stable"` gives each modality only that adapter: biased or not,
+      it is applied and learns, and as before only unbiased modalities have a KL term. This asks
+      whether two adapters are needed, not whether a modality should adapt at all.
+    - `roles="same"`, without asymmetry: in every modality both adapters are applied and learn, and
+      every modality has a KL term. The diagnosis only decides whether anything is biased.
     - `roles="opposite"`: biased modalities are treated as unbiased ones (stable adapter, KL) and
       vice versa. If none is biased and `none_biased` is "adapt", all use the plastic adapter.
 
     Passes through the fusion: one per modality for the scores (its logits are also p_src), a joint
-    one with gradient, and one more per modality with a KL term of weight above 0. In a batch
-    without update: the scores and a joint one, without gradient.
+    one with gradient, and one more per modality with a KL term of weight above 0.
     """
 
     version = 1
@@ -232,18 +203,18 @@ class Dasp(Method):
         self,
         model: nn.Module,
         *,
-        variant: Variant = "released",
+        variant: Literal["released", "paper"] = "released",
         stable_rank: int = 32,
         delta: float = 0.05,
         lambda_ent: float = 0.5,
         lambda_kl: float = 1.0,
         score: Score | None = None,
-        dimension_filter: DimensionFilter | None = None,
+        dimension_filter: Literal["joint", "own"] | None = None,
         threshold: Literal["above", "reached"] | None = None,
         none_biased: Literal["source", "adapt"] | None = None,
         kl_from: Literal["source", "adapted"] | None = None,
         adapter_kinds: Kinds = "both",
-        roles: Roles = "diagnosed",
+        roles: Literal["diagnosed", "same", "opposite"] = "diagnosed",
         seed: int = 0,
     ) -> None:
         super().__init__(model, seed=seed)
@@ -258,17 +229,13 @@ class Dasp(Method):
         one_of("adapter_kinds", adapter_kinds, "both", "stable", "plastic")
         one_of("roles", roles, "diagnosed", "same", "opposite")
         self._rules = {}
-        for name, usual in VARIANTS[variant].items():
-            given = getattr(self, name)
+        for name, allowed in RULES.items():
+            given, usual = getattr(self, name), allowed[VARIANTS.index(variant)]
             self._rules[name] = usual if given is None else given
-            one_of(name, self._rules[name], *(rules[name] for rules in VARIANTS.values()))
+            one_of(name, self._rules[name], *allowed)
         for name in self.model.modalities:
             pair = AdapterPair(self.model.embed_dim, stable_rank, self.generator, adapter_kinds)
             self.adapters[name] = self.module_like_model(pair)
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train all adapters; those that take no part in a batch get no gradient and stay."""
-        return self.adapters.parameters()
 
     def step(self, batch: Tokens) -> Step:
         """Diagnose, predict from adapted tokens, and compute the loss and its gradient."""
@@ -278,8 +245,8 @@ class Dasp(Method):
             return Step(source.joint(), diagnosis=diagnosis)
         alone = source.alone
         del source  # it holds much memory
-        passes = LearningPasses(self, batch, partial(self._adapt, roles=roles))
-        return self._learn(passes, alone, diagnosis, roles)
+        passes = LearningPasses(self, batch, partial(self._adapt, roles=roles), alone)
+        return self._learn(passes, diagnosis, roles)
 
     @torch.no_grad()
     def predict(self, batch: Tokens) -> Prediction:
@@ -309,15 +276,11 @@ class Dasp(Method):
 
         `remember` is for methods built on this one whose diagnosis depends on earlier batches.
         """
-        rules = self._rules["score"], self._rules["dimension_filter"]
-        embeddings = {name: fused.embedding for name, fused in alone.items()}
-        if self.group.gathers(self.model.embed_dim):
-            joined = {name: self.group.gather(rows) for name, rows in embeddings.items()}
-            found = redundancy(joined, *rules)  # type: ignore[arg-type]
-        else:
-            found = redundancy_of_moments(moments_of_all(embeddings, self.group), *rules)
+        rules = self._rules
+        embeddings = {name: self.group.gather(fused.embedding) for name, fused in alone.items()}
+        found = redundancy(embeddings, rules["score"], rules["dimension_filter"])
         scores = {name: float(value) for name, value in found.items()}
-        return diagnose(scores, self.delta, strict=self._rules["threshold"] == "above")
+        return diagnose(scores, self.delta, strict=rules["threshold"] == "above")
 
     def _roles(self, diagnosis: Diagnosis) -> dict[str, Role]:
         """Return what each modality's adapters do in this batch; "source" for all or for none."""
@@ -329,44 +292,27 @@ class Dasp(Method):
         freely = self.roles == "diagnosed"
         return {n: "plastic" if (n in diagnosis.biased) == freely else "stable" for n in names}
 
-    def _adapt(self, batch: Tokens, roles: Mapping[str, Role]) -> dict[str, Tensor]:
+    def _adapt(self, batch: Tokens, roles: RoleOf) -> dict[str, Tensor]:
         return {name: self.adapters[name](tokens, roles[name]) for name, tokens in batch.items()}
 
-    def _learn(
-        self,
-        passes: LearningPasses,
-        alone: Mapping[str, Fused],
-        diagnosis: Diagnosis,
-        roles: Mapping[str, Role],
-    ) -> Step:
+    def _learn(self, passes: LearningPasses, diagnosis: Diagnosis, roles: RoleOf) -> Step:
         """Return the prediction with the loss L_div + λ_ent·L_ent + λ_kl·L_kl and its gradient."""
         loss = diversity(passes.logits) + self.lambda_ent * entropy(passes.logits).mean()
-        return self._with_gradients(loss, passes, alone, diagnosis, roles)
+        return self._with_kl(loss, passes, diagnosis, roles)
 
-    def _with_gradients(
-        self,
-        loss: Tensor,
-        passes: LearningPasses,
-        alone: Mapping[str, Fused],
-        diagnosis: Diagnosis,
-        roles: Mapping[str, Role],
+    def _with_kl(
+        self, loss: Tensor, passes: LearningPasses, diagnosis: Diagnosis, roles: RoleOf
     ) -> Step:
         """Add the KL terms to the loss of the joint prediction, and take the gradient."""
-        total, gradients = passes.gradients(
-            loss,
-            {name: weight for name, role in roles.items() if (weight := self._kl_weight(role))},
-            partial(self._divergence, alone),
-            list(self.trainable()),
-        )
+        weights = {n: weight for n, role in roles.items() if (weight := self._kl_weight(role))}
+        total, gradients = passes.gradients(loss, weights, self._kl)
         return Step(passes.logits.detach(), total, diagnosis, gradients)
 
     def _kl_weight(self, role: Role) -> float:
         return 0.0 if role == "plastic" else self.lambda_kl
 
-    def _divergence(
-        self, alone: Mapping[str, Fused], name: str, target: Tensor, rows: slice
-    ) -> Tensor:
-        """Return L_kl of one modality, from its logits with adapters (b, C) and those without."""
-        source = alone[name].logits[rows]
-        from_source = self._rules["kl_from"] == "source"
-        return kl_divergence(source, target) if from_source else kl_divergence(target, source)
+    def _kl(self, source: Tensor, adapted: Tensor) -> Tensor:
+        """Return L_kl from the logits (b, C) of a modality alone, without and with adapters."""
+        if self._rules["kl_from"] == "source":
+            return kl_divergence(source, adapted)
+        return kl_divergence(adapted, source)

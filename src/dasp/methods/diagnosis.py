@@ -8,7 +8,6 @@ a few dozen clean samples are enough to estimate it.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -17,25 +16,18 @@ from torch import Tensor, nn
 from dasp.core.errors import InputError
 from dasp.core.types import Diagnosis, Fused
 from dasp.methods.dasp import Score, diagnose, redundancy
-from dasp.methods.distributed import ALONE, Group
+from dasp.methods.distributed import ALONE, Ranks
 from dasp.methods.losses import entropy
-from dasp.methods.moments import moments_of_all, redundancy_of_moments
 
 RobustScore = Score | Literal["corrected", "profile"]
 Level = Literal["lowest", "own"]
-NUMBERS = 2  # of a profile
 LEVEL_BATCH = 64  # samples over which the level of clean data is measured
 SHARPEST = 128  # clean samples of another day differ a little: more than this many do not count
 RECENT = 8  # samples that are enough to see that the stream has changed
 
 
 def profile(alone: Fused) -> Tensor:
-    """Return log ‖embedding‖ and the entropy of the prediction of each sample: → (B, 2).
-
-    >>> alone = Fused(torch.ones(3, 4), torch.zeros(3, 5))
-    >>> profile(alone)[0].tolist() == [torch.tensor(2.0).log(), torch.tensor(5.0).log()]
-    True
-    """
+    """Return log ‖embedding‖ and the entropy of the prediction of each sample: → (B, 2)."""
     length = alone.embedding.norm(dim=1).clamp(min=1e-12).log()
     return torch.stack([length, entropy(alone.logits)], dim=1)
 
@@ -49,18 +41,18 @@ class CleanProfile(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(NUMBERS))
-        self.register_buffer("precision", torch.eye(NUMBERS))
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("precision", torch.eye(2))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
 
     def fit(self, rows: Tensor) -> None:
         """Learn from the profiles (n, 2) of clean samples."""
-        if len(rows) <= 2 * NUMBERS:
+        if len(rows) < 5:
             raise InputError(f"fit() got {len(rows)} clean samples, which is too few: give 32.")
         rows = rows.to(self.mean)
         centred = rows - rows.mean(dim=0)
         # The floor is for a model that is equally sure of every sample.
-        spread = centred.T @ centred / (len(rows) - 1) + 1e-6 * torch.eye(NUMBERS).to(rows)
+        spread = centred.T @ centred / (len(rows) - 1) + 1e-6 * torch.eye(2).to(rows)
         self.mean.copy_(rows.mean(dim=0))
         self.precision.copy_(torch.linalg.inv(spread))
         self.count.fill_(len(rows))
@@ -72,7 +64,8 @@ class CleanProfile(nn.Module):
         with two degrees of freedom if the rows are clean, for any n.
         """
         known = self.count.clamp(max=SHARPEST)
-        return self._apart(rows.mean(dim=0) - self.mean) / (1 / len(rows) + 1 / known)
+        gap = rows.mean(dim=0) - self.mean
+        return gap @ self.precision @ gap / (1 / len(rows) + 1 / known)
 
     def since_change(self, rows: Tensor, newest: int, limit: float) -> Tensor:
         """Drop the older of rows (n, 2), in order of arrival, if the last ones differ from them.
@@ -83,12 +76,9 @@ class CleanProfile(nn.Module):
         if len(rows) <= newest:
             return rows
         last, before = rows[-newest:], rows[:-newest]
-        apart = self._apart(last.mean(dim=0) - before.mean(dim=0))
-        changed = apart / (1 / len(last) + 1 / len(before)) > limit
-        return last if changed else rows
-
-    def _apart(self, difference: Tensor) -> Tensor:
-        return difference @ self.precision @ difference
+        gap = last.mean(dim=0) - before.mean(dim=0)
+        apart = gap @ self.precision @ gap / (1 / len(last) + 1 / len(before))
+        return last if apart > limit else rows
 
 
 def without_noise_floor(squared: float, rows: int) -> float:
@@ -96,52 +86,37 @@ def without_noise_floor(squared: float, rows: int) -> float:
 
     Independent dimensions have r² = 1/(B − 1) on average; r² − (1 − r²)/(B − 2) is 0 for them at
     any B, and may be negative. It is 0 for fewer than three rows.
-
-    >>> abs(without_noise_floor(1 / 63, 64)) < 1e-9, without_noise_floor(1.0, 8)
-    (True, 1.0)
     """
     return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
 
 
-@dataclass(frozen=True)
-class Rules:
-    """How a diagnosis is made; `Robust` documents each option."""
-
-    score: RobustScore
-    level: Level
-    queue: int
-    false_alarms: float
-
-    @property
-    def form(self) -> Score:
-        """Return the form of redundancy that the score is computed from."""
-        return "correlation" if self.score in ("correlation", "corrected") else "cosine"
-
-    @property
-    def limit(self) -> float:
-        """Return what χ² with two degrees of freedom exceeds in this share of clean batches."""
-        return -2 * math.log(self.false_alarms)
-
-
 class Diagnoser(nn.Module):
-    """Diagnoses batch after batch. Its memory is in buffers, so resets and states cover it."""
+    """Diagnoses batch after batch, by the options that `Robust` documents.
+
+    Its memory is in buffers, so resets and states cover it.
+    """
 
     levels: Tensor  # the redundancy of each modality when clean: learned, or the lowest so far
     fitted: Tensor
 
-    def __init__(self, modalities: Sequence[str], rules: Rules) -> None:
+    def __init__(
+        self, names: Sequence[str], score: str, level: str, queue: int, false_alarms: float
+    ) -> None:
         super().__init__()
-        self.rules = rules
-        self.recent = nn.ModuleDict({name: _Queue(rules.queue) for name in modalities})
-        self.clean = nn.ModuleDict({name: CleanProfile() for name in modalities})
-        self.places = {name: place for place, name in enumerate(modalities)}
-        self.register_buffer("levels", torch.full((len(modalities),), torch.inf))
+        self.score, self.level, self.queue = score, level, queue
+        self.form = "correlation" if score in ("correlation", "corrected") else "cosine"
+        # What χ² with two degrees of freedom exceeds in this share of clean batches.
+        self.limit = -2 * math.log(false_alarms)
+        self.recent = nn.ModuleDict({name: _Queue() for name in names})
+        self.clean = nn.ModuleDict({name: CleanProfile() for name in names})
+        self.places = {name: place for place, name in enumerate(names)}
+        self.register_buffer("levels", torch.full((len(names),), torch.inf))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
     @property
     def uses_source(self) -> bool:
         """Whether clean samples make a difference."""
-        return self.rules.level == "own" or self.rules.score == "profile"
+        return self.level == "own" or self.score == "profile"
 
     @torch.no_grad()
     def fit(self, clean: Mapping[str, Fused]) -> None:
@@ -150,56 +125,39 @@ class Diagnoser(nn.Module):
             spread = float((alone.embedding - alone.embedding.mean(dim=0)).abs().max())
             if spread < 1e-6 * float(alone.embedding.abs().max()):
                 raise InputError(f"all clean samples of '{name}' are alike: give real ones.")
-            self._profile_of(name).fit(profile(alone))
+            self.clean[name].fit(profile(alone))  # type: ignore[operator]
         count = len(next(iter(clean.values())).embedding)
-        scores = [
-            self._redundancy(
-                {n: f.embedding[start : start + LEVEL_BATCH] for n, f in clean.items()}
-            )
-            for start in range(0, count, LEVEL_BATCH)
-            if start == 0 or start + LEVEL_BATCH <= count
-        ]
+        whole = range(0, max(count - LEVEL_BATCH, 0) + 1, LEVEL_BATCH)  # batches, at least one
+        batches = [slice(start, start + LEVEL_BATCH) for start in whole]
+        scores = [self._redundancy({n: f.embedding[b] for n, f in clean.items()}) for b in batches]
         for name in clean:
             self.levels[self.places[name]] = sum(s[name] for s in scores) / len(scores)
         self.fitted.fill_(True)
 
     @torch.no_grad()
     def forward(
-        self, alone: Mapping[str, Fused], delta: float, remember: bool, group: Group = ALONE
+        self, alone: Mapping[str, Fused], delta: float, remember: bool, group: Ranks = ALONE
     ) -> Diagnosis:
-        """Diagnose the modalities present; with `remember`, the batch counts for later ones.
-
-        If ranks share the stream, `alone` is of this rank's samples, the diagnosis of all ranks'.
-        """
-        if self.rules.score == "profile" and self.fitted:
+        """Diagnose the modalities present; with `remember`, the batch counts for later ones."""
+        if self.score == "profile" and self.fitted:
             return self._by_profile(alone, remember, group)
-        width = next(iter(alone.values())).embedding.shape[1]
-        if self.rules.queue or group.gathers(width):
-            whole = {name: group.gather(fused.embedding) for name, fused in alone.items()}
-            scores = self._redundancy(
-                {name: self._with_recent(name, rows, remember) for name, rows in whole.items()}
-            )
-        else:
-            parts = moments_of_all({name: f.embedding for name, f in alone.items()}, group)
-            found = redundancy_of_moments(parts, self.rules.form, "joint")
-            scores = self._corrected(found, {n: round(float(m[0, 0])) for n, m in parts.items()})
-        if self.rules.level == "lowest":
+        rows = {name: group.gather(fused.embedding) for name, fused in alone.items()}
+        scores = self._redundancy({n: self._with_recent(n, r, remember) for n, r in rows.items()})
+        if self.level == "lowest":
             return diagnose(scores, delta, strict=True)
-        return self._against_own_levels(scores, delta, remember)
+        return self._by_levels(scores, delta, remember)
 
-    def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Group) -> Diagnosis:
+    def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Ranks) -> Diagnosis:
         scores = {}
         for name, fused in alone.items():
-            own = self._profile_of(name)
+            own = self.clean[name]
+            assert isinstance(own, CleanProfile)
             rows = group.gather(profile(fused).to(own.mean))
-            rows = self._with_recent(name, rows, remember, own)
-            scores[name] = float(own.distance(rows))
-        excess = {name: score - self.rules.limit for name, score in scores.items()}
+            scores[name] = float(own.distance(self._with_recent(name, rows, remember, own)))
+        excess = {name: score - self.limit for name, score in scores.items()}
         return Diagnosis(scores, excess, frozenset(n for n, over in excess.items() if over > 0))
 
-    def _against_own_levels(
-        self, scores: Mapping[str, float], delta: float, remember: bool
-    ) -> Diagnosis:
+    def _by_levels(self, scores: Mapping[str, float], delta: float, remember: bool) -> Diagnosis:
         """Compare each score with its own level; until that is learned, also with the others.
 
         The lowest score so far is not a clean level if the modality has never been clean.
@@ -217,52 +175,32 @@ class Diagnoser(nn.Module):
         return Diagnosis(dict(scores), over, frozenset(biased))
 
     def _redundancy(self, embeddings: Mapping[str, Tensor]) -> dict[str, float]:
-        found = redundancy(embeddings, self.rules.form, "joint")
-        return self._corrected(found, {name: len(rows) for name, rows in embeddings.items()})
-
-    def _corrected(self, found: Mapping[str, Tensor], rows: Mapping[str, int]) -> dict[str, float]:
+        found = redundancy(embeddings, self.form, "joint")
         scores = {name: float(value) for name, value in found.items()}
-        if self.rules.score != "corrected":
+        if self.score != "corrected":
             return scores
-        return {name: without_noise_floor(r, rows[name]) for name, r in scores.items()}
+        return {n: without_noise_floor(r, len(embeddings[n])) for n, r in scores.items()}
 
     def _with_recent(
         self, name: str, rows: Tensor, remember: bool, clean: CleanProfile | None = None
     ) -> Tensor:
         """Return rows (B, K) with remembered ones before them, as many as the queue holds."""
-        queue = self.recent[name]
+        queue, size, recent = self.recent[name], self.queue, rows
         assert isinstance(queue, _Queue)
-        if queue.size == 0:
+        if size == 0:
             return rows
-        recent = queue.before(rows)
+        if queue.rows.shape[1] == rows.shape[1]:  # else there are none yet, or of another kind
+            recent = torch.cat([queue.rows.to(rows), rows])[-max(size, len(rows)) :]
         if clean is not None:
-            recent = clean.since_change(recent, len(rows), self.rules.limit)
+            recent = clean.since_change(recent, len(rows), self.limit)
         if remember:
-            queue.keep(recent)
+            queue.rows = recent[-size:].detach().clone()
         return recent
-
-    def _profile_of(self, name: str) -> CleanProfile:
-        own = self.clean[name]
-        assert isinstance(own, CleanProfile)
-        return own
 
 
 class _Queue(nn.Module):
-    """The last rows of a stream, oldest first, as one buffer."""
+    rows: Tensor  # (n, K), the last of a stream, oldest first
 
-    rows: Tensor  # (n, K), n at most `size`
-
-    def __init__(self, size: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.size = size
         self.register_buffer("rows", torch.empty(0, 0))
-
-    def before(self, rows: Tensor) -> Tensor:
-        """Return rows (B, K) with the kept ones before them: the last max(size, B)."""
-        if self.rows.shape[1] != rows.shape[1]:  # nothing yet, or of another kind
-            return rows
-        return torch.cat([self.rows.to(rows), rows])[-max(self.size, len(rows)) :]
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep the last of these rows (n, K)."""
-        self.rows = rows[-self.size :].detach().clone()

@@ -1,26 +1,20 @@
 """Share one stream among processes: each rank gets its part of every batch.
 
-Ranks that share a stream learn what one process learns from the joined batch. No method has to
-know of it:
-
-- `Method.forward` runs the model on this rank's samples and returns the logits of all ranks'
-  samples, in rank order. Losses, filters, averages and guards therefore see the joined batch, and
-  every rank computes the same numbers from the same bytes.
-- The gradient of a loss over all samples flows, on each rank, through that rank's own samples
-  only; the sum over the ranks is the gradient of the joined batch. It is computed as the mean of
-  gradients that `gather` has multiplied by the number of ranks, so that a term without samples (a
-  penalty on the weights), which every rank has in full, counts once.
-- Decisions within a call (reject a batch, roll back) are made from the same numbers.
+`Method.forward` runs the model on this rank's samples and returns the logits of all ranks' samples,
+in rank order. Losses, filters, averages and guards therefore see the joined batch, and every rank
+takes the same decisions from the same bytes. The gradient of a loss over all samples flows, on each
+rank, through that rank's own samples only; the sum over the ranks is the gradient of the joined
+batch. It is computed as the mean of gradients that `gather` has multiplied by the number of ranks,
+so that a term without samples (a penalty on the weights), which every rank has, counts once.
 
 Every message is announced: the ranks first exchange three integers, the point in the protocol
 that each has reached and the size of what follows. A rank that failed announces that instead, so
-the others stop rather than wait. A call ends when all ranks have announced its end, and only then
-is what it learned kept.
+the others stop rather than wait. What a call learned is kept when all ranks have announced its end.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import torch
@@ -40,61 +34,23 @@ class PeerError(RankError):
     """Another rank failed; that rank raises its own error."""
 
 
-class Group:
-    """The processes that share a stream: here one, which exchanges nothing. `Ranks` are several.
+class Ranks:
+    """The processes that share a stream, seen from one of them; a single one exchanges nothing.
 
-    All ranks of a group must make the same calls in the same order.
+    Several are a `torch.distributed` group: gloo on CPUs, nccl on GPUs. All ranks of a group must
+    make the same calls in the same order.
     """
 
     rank, size = 0, 1
 
-    def together(self) -> AbstractContextManager[None]:
-        """Report an error raised in this block to the other ranks, which get `PeerError`."""
-        return nullcontext()
-
-    def meet(self, facts: Callable[[], Mapping[str, object]], rows: int) -> None:
-        """Begin a call on `rows` samples of this rank; refuse it if the ranks' facts differ."""
-
-    def settle(self) -> None:
-        """Wait until all ranks have got this far; none fails from here on."""
-
-    def gather(self, rows: Tensor) -> Tensor:
-        """Return all ranks' rows (b, …) → (B, …), differentiable where `average` follows."""
-        return rows
-
-    def own(self, rows: Tensor) -> Tensor:
-        """Return this rank's part of rows (B, …) of all samples of the call → (b, …)."""
-        return rows
-
-    def gathers(self, width: int) -> bool:  # noqa: ARG002
-        """Tell whether to gather rows of this width rather than add up their moments."""
-        return True
-
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by the sum over all ranks, in one message."""
-
-    def average(self, gradients: Sequence[Tensor]) -> None:
-        """Replace each gradient by the mean over all ranks, in one message."""
-
-    def share(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by that of the first rank."""
-
-    def join(self, batches: Iterable[Inputs]) -> Iterable[Inputs]:
-        """Yield the ranks' first batches joined, then their second, and so on."""
-        return batches
-
-
-ALONE = Group()
-
-
-class Ranks(Group):
-    """This process in a `torch.distributed` group: gloo on CPUs, nccl on GPUs."""
-
-    def __init__(self, group: "ProcessGroup | str", device: torch.device) -> None:
-        """Join a process group, or all processes by the name "world".
+    def __init__(self, group: "ProcessGroup | str | None", device: torch.device) -> None:
+        """Join a process group, or all processes by the name "world"; None for this one alone.
 
         `device` is the model's. Messages are made there, or on the CPU if gloo carries them.
         """
+        self._open = False  # whether the others wait for the end of a call
+        if group is None:
+            return
         if not (dist.is_available() and dist.is_initialized()):
             raise OptionError(
                 "group= needs torch.distributed: call init_process_group first, in a script "
@@ -109,11 +65,11 @@ class Ranks(Group):
         by_gloo = dist.get_backend(self._group) == "gloo"
         self._device = torch.device("cpu") if by_gloo else device
         self._parts = [0] * self.size  # samples of each rank in this call
-        self._open = False  # whether the others wait for the end of a call
 
     @contextmanager
-    def together(self) -> Iterator[None]:  # noqa: D102
-        self._open = True
+    def together(self) -> Iterator[None]:
+        """Report an error raised in this block to the other ranks, which get `PeerError`."""
+        self._open = self.size > 1
         try:
             yield
             self.settle()
@@ -127,20 +83,26 @@ class Ranks(Group):
         finally:
             self._open = False
 
-    def meet(self, facts: Callable[[], Mapping[str, object]], rows: int) -> None:  # noqa: D102
-        own = {name: str(fact) for name, fact in facts().items()}
-        found = self._exchange("call", rows, crc32(repr(own).encode()))
-        self._parts = [count for count, _ in found]
-        if len({code for _, code in found}) > 1:
-            self._open = False
-            raise RankError(self._difference(own))
+    def meet(self, facts: Callable[[], Mapping[str, object]], rows: int) -> None:
+        """Begin a call on `rows` samples of this rank; refuse it if the ranks' facts differ."""
+        if self.size > 1:
+            own = {name: str(fact) for name, fact in facts().items()}
+            found = self._exchange("call", rows, crc32(repr(own).encode()))
+            self._parts = [count for count, _ in found]
+            if len({code for _, code in found}) > 1:
+                self._open = False
+                raise RankError(self._difference(own))
 
-    def settle(self) -> None:  # noqa: D102
+    def settle(self) -> None:
+        """Wait until all ranks have got this far; none fails from here on."""
         if self._open:
             self._exchange("end")
             self._open = False
 
-    def gather(self, rows: Tensor) -> Tensor:  # noqa: D102
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return all ranks' rows (b, …) → (B, …), differentiable where `average` follows."""
+        if self.size == 1:
+            return rows
         found = self._exchange("rows", len(rows), rows.shape[1:].numel())
         self._same("the width of their rows", [wide for _, wide in found])
         counts = [count for count, _ in found]
@@ -155,39 +117,36 @@ class Ranks(Group):
             own.register_hook(lambda gradient: gradient * self.size)  # type: ignore[no-untyped-call]
         return torch.cat(whole)
 
-    def own(self, rows: Tensor) -> Tensor:  # noqa: D102
+    def own(self, rows: Tensor) -> Tensor:
+        """Return this rank's part of rows (B, …) of all samples of the call → (b, …)."""
+        if self.size == 1:
+            return rows
         start = sum(self._parts[: self.rank])
         return rows[start : start + self._parts[self.rank]]
 
-    def gathers(self, width: int) -> bool:
-        """Tell whether to gather rows of this width rather than add up their moments.
-
-        Gathering brings B·D numbers of 4 bytes to each rank. A sum of D²/2 numbers of 8 bytes
-        travels twice, to be added up and to be returned: 8·D² bytes, which is more if B ≤ 2·D.
-        """
-        return sum(self._parts) <= 2 * width
-
-    def add_up(self, tensors: Sequence[Tensor]) -> None:  # noqa: D102
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors]).to(self._device)
+    def average(self, gradients: Sequence[Tensor]) -> None:
+        """Replace each gradient by the mean over all ranks, in one message."""
+        if self.size == 1 or not gradients:
+            return
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).to(self._device)
         self._same("what they learn", [size for size, _ in self._exchange("sum", len(flat))])
         self._send(dist.all_reduce, flat)
-        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
-        for tensor, part in zip(tensors, parts, strict=True):
-            tensor.copy_(part.view_as(tensor))
+        parts = torch.split(flat.div_(self.size), [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
 
-    def average(self, gradients: Sequence[Tensor]) -> None:  # noqa: D102
-        if gradients:
-            self.add_up(gradients)
-        for gradient in gradients:
-            gradient.div_(self.size)
-
-    def share(self, tensors: Iterable[Tensor]) -> None:  # noqa: D102
-        for tensor in tensors:
+    def share(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by that of the first rank."""
+        for tensor in tensors if self.size > 1 else ():
             told = tensor.detach().to(self._device, copy=True)
             self._send(dist.broadcast, told, dist.get_global_rank(self._group, 0))  # type: ignore[arg-type]
             tensor.data.copy_(told)
 
-    def join(self, batches: Iterable[Inputs]) -> Iterator[Inputs]:  # noqa: D102
+    def join(self, batches: Iterable[Inputs]) -> Iterator[Inputs]:
+        """Yield the ranks' first batches joined, then their second, and so on."""
+        if self.size == 1:
+            yield from batches
+            return
         left = iter(batches)
         while True:
             batch = next(left, None)
@@ -235,9 +194,8 @@ class Ranks(Group):
 
     def _reasons(self, error: Exception | None) -> str:
         """Exchange why ranks failed: "rank 1, ValueError: …"."""
-        own = None if error is None else f"{type(error).__name__}: {error}"
-        found = enumerate(self._objects(own))
-        return "; ".join(f"rank {rank}, {reason}" for rank, reason in found if reason is not None)
+        found = self._objects(error and f"{type(error).__name__}: {error}")
+        return "; ".join(f"rank {rank}, {why}" for rank, why in enumerate(found) if why)
 
     def _objects(self, own: object) -> list[Any]:
         found: list[Any] = [None] * self.size
@@ -254,20 +212,7 @@ class Ranks(Group):
             ) from error
 
 
-class HasGroup(Protocol):
-    """Anything that may share a stream."""
-
-    group: Group
-
-
-@contextmanager
-def apart(method: HasGroup) -> Iterator[None]:
-    """Let a method see only this rank's samples within this block."""
-    company, method.group = method.group, ALONE
-    try:
-        yield
-    finally:
-        method.group = company
+ALONE = Ranks(None, torch.device("cpu"))
 
 
 def with_stand_in(batch: Tokens) -> dict[str, Tensor]:

@@ -47,6 +47,7 @@ class Eata(Method):
     published = "2022-07"
     sharded = True
     tunes_encoder = True
+    trainable = Method.layer_norms
     average: Tensor
     fisher: Tensor
     anchor: Tensor
@@ -71,17 +72,17 @@ class Eata(Method):
         self.register_buffer("fisher", like.new_empty(0))  # (P,) after fit
         self.register_buffer("anchor", like.new_empty(0))  # (P,) after fit
 
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the affine parameters of all LayerNorms."""
-        return self.layer_norms()
-
     def step(self, batch: Inputs) -> Step:
         """Predict; the loss is the weighted entropy of the kept samples."""
         logits = self.forward(batch).logits
         keep = eata_keep(logits.detach(), self.average, self.margin, self.similarity)
         if not keep.any():
             return Step(logits)
-        self._remember(logits.detach()[keep])
+        mean = logits.detach()[keep].softmax(dim=1).mean(dim=0)
+        if torch.isnan(self.average).any():
+            self.average.copy_(mean)
+        else:
+            self.average.mul_(self.momentum).add_(mean, alpha=1 - self.momentum)
         loss = eata_loss(logits[keep], self.margin)
         if self.fisher.numel():
             loss = loss + self.alpha * (self.fisher * (self._flat() - self.anchor).square()).sum()
@@ -94,26 +95,12 @@ class Eata(Method):
         for batch in source:
             logits = self.forward(batch).logits
             loss = F.cross_entropy(logits, logits.argmax(dim=1))
-            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-            squares = [
-                torch.zeros_like(p) if g is None else g.square()
-                for p, g in zip(parameters, gradients, strict=True)
-            ]
-            total, count = total + _flatten(squares), count + 1
+            gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            total = total + torch.cat([gradient.flatten().square() for gradient in gradients])
+            count += 1
         if count == 0:
             raise InputError("fit() got no source batch: pass at least one {name: tensor} dict.")
         self.fisher, self.anchor = total / count, self._flat().detach().clone()
 
-    def _remember(self, logits: Tensor) -> None:
-        mean = logits.softmax(dim=1).mean(dim=0)
-        if torch.isnan(self.average).any():
-            self.average.copy_(mean)
-        else:
-            self.average.mul_(self.momentum).add_(mean, alpha=1 - self.momentum)
-
     def _flat(self) -> Tensor:
-        return _flatten(self.layer_norms())
-
-
-def _flatten(tensors: Iterable[Tensor]) -> Tensor:
-    return torch.cat([tensor.flatten() for tensor in tensors])
+        return torch.cat([parameter.flatten() for parameter in self.layer_norms()])

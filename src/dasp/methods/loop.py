@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from dasp.core.contract import HasFusionQkv, check_batch, check_placement
 from dasp.core.errors import ContractError, InputError, OptionError, StateError
 from dasp.core.seeding import batch_seed
-from dasp.core.types import Diagnosis, Inputs, Outcome, Prediction, Step, Tokens, Trainable
+from dasp.core.types import Inputs, Outcome, Prediction, Step, Tokens, Trainable
 from dasp.methods.base import Method, Predict, build_method, device_of, one_of, whole
-from dasp.methods.distributed import ALONE, PeerError, Ranks, apart
+from dasp.methods.distributed import ALONE, PeerError, Ranks
 from dasp.methods.losses import predicted_rows
 from dasp.methods.rebalance import MEMORY, build_rebalancer
 from dasp.methods.state import (
@@ -29,9 +29,7 @@ from dasp.methods.state import (
     Snapshot,
     State,
     describe,
-    pack_state,
     read_state,
-    unpack_state,
     write_state,
 )
 from dasp.service.events import Recorder
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
 LOOP_VERSION = 1
 """Results are stored under this number: increase it when an edit of the loop, or of what several
 methods share, changes numbers."""
+
+OVERFLOW = "the model's prediction is NaN or Inf, "
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,9 @@ def adapt(
     seed: int = 0,
     **hyper: Any,
 ) -> "Adaptation":
-    """Make a model adapt while it is used.
+    """Make a model adapt while it is used: `tta(inputs)` then infers and adapts.
 
-    The model is put in evaluation mode and frozen except for what the method trains; `tta(inputs)`
-    then infers and adapts.
+    The model is put in evaluation mode and frozen except for what the method trains.
 
     Args:
         model: any model of the contract, see `dasp.core.contract`.
@@ -105,19 +104,13 @@ def adapt(
         seed: seed of the adapters' initial weights and of the method's own draws.
         **hyper: hyper-parameters of the method, such as `variant="paper"`.
     """
-    company = ALONE if group is None else Ranks(group, device_of(model))
+    company = Ranks(group, device_of(model))
     writes = company.rank == 0
     with company.together():
         built = build_method(method, model, seed, **hyper)
         built.group = company
-        options = LoopOptions(
-            lr=built.default_lr if lr is None else lr,
-            predict=predict or built.default_predict,
-            steps=steps,
-            autocast=autocast,
-            rebalance=rebalance,
-            rebalance_memory=rebalance_memory,
-        )
+        lr, predict = built.default_lr if lr is None else lr, predict or built.default_predict
+        options = LoopOptions(lr, predict, steps, autocast, rebalance, rebalance_memory)
         keeper = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every, writes)
         recorder = Recorder(built.model.modalities, describe(built), log if writes else None)
         adaptation = Adaptation(built, options, recorder, keeper)
@@ -136,16 +129,9 @@ def _join_group(adaptation: "Adaptation") -> None:
             "Omit group= and give each rank a stream of its own."
         )
     said = describe(method)
-    group.meet(
-        lambda: {
-            "method": said["method"],
-            **said["hyper"],
-            "seed": method.seed,
-            **asdict(adaptation.options),
-            "the model's weights": memory.fingerprint(memory.capture()),
-        },
-        rows=0,
-    )
+    facts = {"method": said["method"], **said["hyper"], "seed": method.seed}
+    facts |= asdict(adaptation.options)
+    group.meet(lambda: facts | {"the model's weights": memory.digest(memory.capture())}, rows=0)
     group.share([*memory.weights.values(), *memory.buffers().values()])
 
 
@@ -153,30 +139,28 @@ class Adaptation:
     """A model that adapts while it is used: calling it *is* adapting.
 
     Whatever goes wrong inside a call (a bad batch, an exception raised by the model), the state
-    afterwards is the state before it. Calls from several threads are serialised: they give what
-    the same calls give one after another, in the order of their arrival.
+    afterwards is the state before it. Calls from several threads are run one after another.
     """
 
+    model: nn.Module
+    """The model being adapted."""
+
+    adapters: nn.ModuleDict
+    """The modules that the method added, by modality; empty if it tunes the model itself."""
+
     def __init__(
-        self,
-        method: Method,
-        options: LoopOptions,
-        recorder: Recorder,
-        checkpoint: Checkpoint | None = None,
+        self, method: Method, options: LoopOptions, recorder: Recorder, keeper: Checkpoint | None
     ) -> None:
-        self.method, self.options = method, options
+        self.method, self.model, self.adapters = method, method.model, method.adapters
+        self.options, self._recorder, self._checkpoint = options, recorder, keeper
         self._loop = Loop(method, options)
         self.memory = self._loop.memory
-        self._recorder, self._checkpoint = recorder, checkpoint
-        self._lock = threading.RLock()
-        self._thread = threading.local()
-        _OWNERS.claim(self)
+        self._lock, self._thread = threading.RLock(), threading.local()
+        _claim_model(self)
 
     def __repr__(self) -> str:
-        method, model = type(self.method).__name__, type(self.model).__name__
-        return (
-            f"<{method} on {model}, {self.memory.batch_index} batches seen, lr {self.options.lr:g}>"
-        )
+        names = f"{type(self.method).__name__} on {type(self.model).__name__}"
+        return f"<{names}, {self.memory.batch_index} batches seen, lr {self.options.lr:g}>"
 
     def __reduce__(self) -> NoReturn:
         raise StateError(
@@ -191,22 +175,14 @@ class Adaptation:
         It is captured when first needed, so initial weights may be set until then:
         `tta.adapters["audio"].stable.down.weight.data.copy_(mine)`.
         """
-        return self._loop.source
-
-    @property
-    def model(self) -> nn.Module:
-        """The model being adapted."""
-        return self.method.model  # type: ignore[return-value]
-
-    @property
-    def adapters(self) -> nn.ModuleDict:
-        """The modules that the method added, by modality; empty if it tunes the model itself."""
-        return self.method.adapters
+        return self.memory.source()
 
     @property
     def trainable(self) -> Trainable:
         """What is trained, and how much; print it for a report."""
-        return self.memory.report()
+        shapes = {name: tuple(weight.shape) for name, weight in self.memory.weights.items()}
+        count = sum(weight.numel() for weight in self.memory.weights.values())
+        return Trainable(shapes, count, sum(p.numel() for p in self.method.parameters()))
 
     @property
     def counters(self) -> dict[str, Any]:
@@ -219,8 +195,6 @@ class Adaptation:
         with self._lock:
             return self._recorder.metrics(self.memory.batch_index, self._loop.distances())
 
-    @torch.inference_mode(False)
-    @torch.enable_grad()
     def __call__(self, inputs: Inputs) -> Outcome:
         """Infer and adapt on raw inputs {name: (B, ...)}; also inside `torch.no_grad()`.
 
@@ -228,8 +202,6 @@ class Adaptation:
         """
         return self._recorded(inputs, "inputs")
 
-    @torch.inference_mode(False)
-    @torch.enable_grad()
     def on_tokens(self, tokens: Tokens) -> Outcome:
         """Infer and adapt on tokens {name: (B, N, D)} already encoded by this model."""
         return self._recorded(tokens, "tokens")
@@ -260,29 +232,28 @@ class Adaptation:
         """Return to the source state, bit for bit: weights, optimizer, averages, draws."""
         with self._in_use():
             self.memory.restore(self.source)
-            self._recorder.event("reset", count="resets")
+            self._recorder.event("reset")
 
     def fit(self, source: Iterable[Inputs]) -> None:
         """Let the method learn from clean source batches; what it learns survives `reset`."""
         group = self.method.group
-        with self._lock, group.together():
-            _OWNERS.check(self)
+        with group.together(), self._in_use():
             self.memory.restore(self.source)
             batches = group.join(_clean_batches(source, self.method))
             try:
-                with apart(self.method):
+                with _apart(self.method):
                     self.method.fit(batches)
                 group.settle()
             except BaseException:
                 self.memory.restore(self.source)
                 raise
-            self._loop.forget_source()
+            self.memory.forget_source()
             self._recorder.event("fit")
 
     def state(self) -> State:
         """Return the adapted state (not the model) as a plain dict, see `dasp.methods.state`."""
         with self._in_use():
-            return pack_state(self.memory, self.source, self.counters)
+            return self.memory.pack(self.counters)
 
     def load_state(self, state: State) -> None:
         """Take over a state of the same model, method and hyper-parameters.
@@ -296,7 +267,7 @@ class Adaptation:
         """Write `state()` to one safetensors file, atomically; it is on the disk on return."""
         with self._lock:
             write_state(path, self.state())
-            self._recorder.event("save", count="saves", path=path)
+            self._recorder.event("save", path)
 
     def load(self, path: str | Path) -> None:
         """Take over a state from a file of `save` or a checkpoint, as `load_state` does."""
@@ -309,30 +280,30 @@ class Adaptation:
         """
         if self._checkpoint is None:
             raise OptionError('resume() needs a checkpoint: adapt(…, checkpoint="a path").')
-        path = self._checkpoint.path
+        path, counters = self._checkpoint.path, self._recorder.counters
         if not path.exists():
             return 0
         with self._in_use():
             state = read_state(path)
-            self._restore(state, str(path))
-            self._recorder.counters.take(state.get("counters", {}))
-            self._recorder.event("resume", count="loads", path=path)
-            return self._checkpoint.start_from(self._recorder.counters.totals["batches"])
+            self.memory.restore(self.memory.unpack(state, str(path)))
+            counters.take(state.get("counters", {}))
+            self._recorder.event("resume", path)
+            self._checkpoint.written_at = counters.totals["batches"]
+            return self._checkpoint.written_at
 
     def _load(self, state: State, where: str, path: str | Path | None = None) -> None:
         with self._in_use():
-            self._restore(state, where)
-            self._recorder.event("load", count="loads", path=path)
+            self.memory.restore(self.memory.unpack(state, where))
+            self._recorder.event("load", path)
 
-    def _restore(self, state: State, where: str) -> None:
-        self.memory.restore(unpack_state(state, self.memory, self.source, where))
-
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def _recorded(self, batch: Inputs, kind: str) -> Outcome:
         frozen = self._is_frozen()
         with self._lock:
             try:
-                _OWNERS.check(self)
-                outcome = self._loop.run(batch, kind, frozen)
+                with self._in_use():
+                    outcome = self._loop.run(batch, kind, frozen)
             except Exception as error:
                 if not frozen:
                     self._recorder.error(error)
@@ -346,62 +317,55 @@ class Adaptation:
     @contextmanager
     def _in_use(self) -> Iterator[None]:
         with self._lock:
-            _OWNERS.check(self)
+            if self not in _LIVE:
+                raise StateError(
+                    "this adaptation was closed when its model was adapted again: "
+                    "to run several at once, adapt copy.deepcopy(model) for each."
+                )
             yield
 
     def _is_frozen(self) -> bool:
         return getattr(self._thread, "frozen", False)
 
 
-class Owners:
-    """The live adaptations, which use the same model if they share weights.
+_LIVE: WeakSet[Adaptation] = WeakSet()
+_CLAIMING = threading.Lock()
+
+
+def _claim_model(adaptation: Adaptation) -> None:
+    """Make an adaptation a user of its model, and close those that it would disturb.
 
     Methods that leave the model's own weights alone (Source, DASP, TSA) may share it. If one of
     them trains those weights, adapting the model again returns it to its source state and closes
     the earlier adaptations: their next call raises an error instead of giving a wrong number.
     """
-
-    def __init__(self) -> None:
-        self._live: WeakSet[Adaptation] = WeakSet()
-        self._closed: WeakSet[Adaptation] = WeakSet()
-        self._lock = threading.Lock()
-
-    def claim(self, adaptation: Adaptation) -> None:
-        """Make `adaptation` a user of its method's model."""
-        with self._lock:
-            own = _model_weights(adaptation.method)
-            others = [
-                other
-                for other in self._live
-                if other not in self._closed and not own.isdisjoint(_model_weights(other.method))
-            ]
-            changes = [other for other in others if _trains_model(other.method)]
-            for other in changes:
-                other.reset()
-            if _trains_model(adaptation.method) or changes:
-                self._closed.update(others)
-            self._live.add(adaptation)
-
-    def check(self, adaptation: Adaptation) -> None:
-        """Refuse an adaptation whose model was given to another one."""
-        if adaptation in self._closed:
-            raise StateError(
-                "this adaptation was closed when its model was adapted again: "
-                "to run several at once, adapt copy.deepcopy(model) for each."
-            )
+    own = _model_weights(adaptation)
+    with _CLAIMING:
+        others = [user for user in _LIVE if not own.isdisjoint(_model_weights(user))]
+        changes = [user for user in others if _trains_model(user)]
+        for user in changes:
+            user.reset()
+        if changes or _trains_model(adaptation):
+            _LIVE.difference_update(others)
+        _LIVE.add(adaptation)
 
 
-_OWNERS = Owners()
+def _model_weights(user: Adaptation) -> set[int]:
+    return set(map(id, user.model.parameters()))  # models with faster encoders share them
 
 
-def _trains_model(method: Method) -> bool:
-    own = _model_weights(method)
-    return any(id(parameter) in own for parameter in method.trainable())
+def _trains_model(user: Adaptation) -> bool:
+    return not _model_weights(user).isdisjoint(map(id, user.memory.weights.values()))
 
 
-def _model_weights(method: Method) -> set[int]:
-    """Return the identities of a model's weights; models with faster encoders share them."""
-    return {id(parameter) for parameter in method.model.parameters()}
+@contextmanager
+def _apart(method: Method) -> Iterator[None]:
+    """Let a method see only this rank's samples within this block."""
+    company, method.group = method.group, ALONE
+    try:
+        yield
+    finally:
+        method.group = company
 
 
 class Loop:
@@ -415,45 +379,48 @@ class Loop:
         for parameter in method.trainable():
             parameter.requires_grad_(True)
         self.memory = Memory(method, options.lr)
-        self._source: Snapshot | None = None
-
-    @property
-    def source(self) -> Snapshot:
-        """The state before the first batch, captured when it is first asked for."""
-        if self._source is None:
-            self._source = self.memory.capture()
-        return self._source
-
-    def forget_source(self) -> None:
-        """Make the current state the source state."""
-        self._source = None
 
     def run(self, batch: Inputs, kind: str, frozen: bool) -> Outcome:
         """Check a batch of "inputs" or "tokens" and run it.
 
-        A batch with NaN or Inf is rejected: its other samples are predicted and nothing is
-        learned. The same holds for this rank's samples if another rank fails.
+        If another rank fails, this rank's samples are predicted and nothing is learned.
         """
+        group = self.method.group
         try:
-            with self.method.group.together():
-                return self._run(_checked(batch, self.method, kind), kind, frozen)
+            with group.together():
+                outcome = self._run(_checked(batch, self.method, kind), kind, frozen)
+                return replace(outcome, logits=group.own(outcome.logits))
         except PeerError as error:
-            with apart(self.method):
+            with _apart(self.method):
                 outcome = self._run(batch, kind, frozen=True)
             return replace(outcome, rejected=str(error))
 
     def _run(self, batch: Inputs, kind: str, frozen: bool) -> Outcome:
+        """Infer on a batch and, unless `frozen`, learn from it; return what all ranks' samples got.
+
+        A batch with samples that hold NaN or Inf, or that the model fails on, is rejected: those
+        get NaN logits, the others are predicted without them, and nothing is learned.
+        """
         self._meet(batch, f"{kind}, frozen" if frozen else kind)
         own = finite_rows(batch)
-        finite = self.method.group.gather(own)
-        if len(finite) and finite.all():
-            prepared = batch if kind == "tokens" else self._prepare(batch)
-            return self._infer(prepared) if frozen else self._learn(prepared)
-        rows: Inputs = {name: value[own] for name, value in batch.items()}
-        if kind == "inputs" and finite.any():
-            rows = self._prepare(rows)
-        why = _spoilt(batch, own, finite) if len(finite) else "no rank has samples"
-        return self._infer_rows(rows, finite, why)
+        rows = self.method.group.gather(own)
+        why = _spoilt(batch, own, rows) if len(rows) else "no rank has samples"
+        if len(rows) and rows.all():
+            batch, kind = self._prepared(batch, kind), "tokens"
+            outcome = self._infer(batch) if frozen else self._learn(batch)
+            rows = predicted_rows(outcome.logits)
+            if rows.all() or outcome.rollback:
+                return outcome
+            own = self.method.group.own(rows)
+            why = OVERFLOW + _counted(own, rows)
+        shape = len(rows), self.method.model.num_classes
+        logits, diagnosis = torch.full(shape, torch.nan, device=rows.device), None
+        if rows.any():
+            usable = {name: value[own] for name, value in batch.items()}
+            found = self._infer(self._prepared(usable, kind))
+            found.logits[~predicted_rows(found.logits)] = torch.nan
+            logits[rows], diagnosis = found.logits, found.diagnosis
+        return Outcome(logits, diagnosis, rejected=why)
 
     def _meet(self, batch: Inputs, kind: str) -> None:
         """Begin a call, in which all ranks must be given the same and be in the same state."""
@@ -464,44 +431,47 @@ class Loop:
             len(next(iter(batch.values()))),
         )
 
-    def _prepare(self, inputs: Inputs) -> Tokens:
+    def _prepared(self, batch: Inputs, kind: str) -> Tokens:
         """Return the batch as the method's `step` receives it: encoded, or raw."""
-        if self.method.tunes_encoder:
-            return inputs
+        if kind == "tokens" or self.method.tunes_encoder:
+            return batch
         with torch.no_grad(), self._precision():
-            return self.method.encode(inputs)
+            return self.method.encode(batch)
 
     def _learn(self, batch: Tokens) -> Outcome:
         """Infer on a prepared batch and adapt; if the batch is rejected, nothing has changed."""
-        before = self.memory.capture()
-        self._source = self._source or before
-        seed = batch_seed(self.method.seed, self.memory.batch_index)
-        self.method.generator.manual_seed(seed)
+        memory, method = self.memory, self.method
+        memory.source()  # captured before the first batch changes anything
+        before = memory.capture()
+        method.generator.manual_seed(batch_seed(method.seed, memory.batch_index))
         try:
             outcome = self._adapt(batch)
             if not outcome.rejected:
-                self.method.group.settle()
+                method.group.settle()
         except BaseException:
-            self.memory.restore(before)
+            memory.restore(before)
             raise
-        if not outcome.rejected:
-            self.memory.batch_index += 1
-            return self._own(outcome)
-        self.memory.restore(before)
-        return self._without_failures(batch, outcome)
+        if outcome.rejected:
+            memory.restore(before)
+        else:
+            memory.batch_index += 1
+        return outcome
 
     def _adapt(self, batch: Tokens) -> Outcome:
         first: Step | None = None
         updated, restart = False, False
         for _ in range(self.options.steps):
             with self._precision():
-                step = self._step(batch)
+                learns = learns_from(self.method, batch)
+                step = self.method.step(batch) if learns else Step(self._predict(batch).logits)
             if first is None:
                 first = step
                 if not (rows := predicted_rows(step.logits)).all():
-                    return self._outcome(first, first.logits, rejected=_overflown(rows))
+                    return self._outcome(first, first.logits, rejected=OVERFLOW + _counted(rows))
             if step.rollback is not None:
-                return self._rolled_back(batch, step)
+                self.method.roll_back()
+                self.memory.forget_moments()
+                return self._outcome(step, self._predict(batch).logits, rollback=step.rollback)
             if step.loss is None:
                 break
             refusal = self.memory.descend(step)
@@ -519,61 +489,32 @@ class Loop:
             if not predicted_rows(logits).all():
                 why = "the update made a prediction that is not finite: lower lr"
                 return self._outcome(first, first.logits, rejected=why)
+        if not restart:
+            return self._outcome(first, logits, updated)
         why = f"{type(self.method).__name__} asked to start over from the source state"
-        outcome = self._outcome(first, logits, updated, rollback=why if restart else None)
-        if self._rebalancer is not None:
-            self._rebalancer.remember(logits)
-        if restart:
-            self.memory.restore(self.source, keep_index=True)
+        outcome = self._outcome(first, logits, updated, rollback=why)
+        self.memory.restore(self.memory.source(), keep_index=True)
         return outcome
 
-    def _rolled_back(self, batch: Tokens, step: Step) -> Outcome:
-        """Return to the method's last good weights and predict with those."""
-        self.method.roll_back()
-        self.memory.forget_moments()
-        logits = self._predict(batch).logits
-        outcome = self._outcome(step, logits, rollback=step.rollback)
+    def _outcome(self, step: Step, logits: Tensor, updated: bool = False, **why: str) -> Outcome:
+        """Return an outcome, and let later batches be rebalanced by its logits, too."""
+        shown = self._rebalanced(logits).detach()
         if self._rebalancer is not None:
             self._rebalancer.remember(logits)
-        return outcome
+        loss = None if step.loss is None else float(step.loss.detach())
+        return Outcome(shown, step.diagnosis, updated, loss, **why)
 
     def _infer(self, batch: Tokens) -> Outcome:
         """Infer on a prepared batch with the adapted state, changing nothing."""
         prediction = self._predict(batch)
-        outcome = Outcome(self._rebalanced(prediction.logits), prediction.diagnosis)
-        return self._without_failures(batch, outcome)
-
-    def _infer_rows(self, batch: Tokens, rows: Tensor, why: str) -> Outcome:
-        """Infer on the usable samples, `rows` (B,) bool, of a batch rejected because of the others.
-
-        `batch` holds only the usable samples, prepared; the others get NaN logits. If ranks share
-        the stream, `rows` are those of all ranks and `batch` holds this rank's.
-        """
-        logits = torch.full((len(rows), self.method.model.num_classes), torch.nan)
-        logits = logits.to(rows.device)
-        diagnosis: Diagnosis | None = None
-        if rows.any():
-            prediction = self._predict(batch)
-            own = self._rebalanced(prediction.logits)
-            own[~predicted_rows(own)] = torch.nan
-            logits[rows], diagnosis = own, prediction.diagnosis
-        return self._own(Outcome(logits, diagnosis, rejected=why))
-
-    def _without_failures(self, batch: Tokens, outcome: Outcome) -> Outcome:
-        """Predict again without the samples that the model failed on: they spoil the diagnosis."""
-        rows = predicted_rows(outcome.logits)
-        if rows.all():
-            return self._own(outcome)
-        own = self.method.group.own(rows)
-        good = {name: value[own] for name, value in batch.items()}
-        return self._infer_rows(good, rows, _overflown(own, rows))
+        return Outcome(self._rebalanced(prediction.logits), prediction.diagnosis)
 
     def run_alone(self, batch: Inputs, kind: str) -> dict[str, Tensor]:
         """Check a batch and predict from each of its modalities by itself: {name: (B, C)}."""
         with self.method.group.together():
             batch = _checked(batch, self.method, kind)
             self._meet(batch, f"{kind} alone")
-            tokens = batch if kind == "tokens" else self._prepare(batch)
+            tokens = self._prepared(batch, kind)
             with torch.no_grad(), self._precision():
                 adapted = self._adapted_tokens(tokens)
                 return {name: self.method.fuse({name: own}).logits for name, own in adapted.items()}
@@ -585,18 +526,13 @@ class Loop:
         Weights that belong to no modality's adapter count as "shared".
         """
         squares: dict[str, list[Tensor]] = {}
+        source = self.memory.source().tensors
         for path, weight in self.memory.weights.items():
             kind, _, rest = path.partition(".")
             owner = rest.split(".")[0] if kind == "adapters" else "shared"
-            change = weight.float() - self.source.tensors[f"weight/{path}"].float()
+            change = weight.float() - source[f"weight/{path}"].float()
             squares.setdefault(owner, []).append(change.square().sum())
         return {owner: float(torch.stack(own).sum().sqrt()) for owner, own in squares.items()}
-
-    def _step(self, batch: Tokens) -> Step:
-        """Let the method make its step; if it cannot learn from the batch, predict only."""
-        if learns_from(self.method, batch):
-            return self.method.step(batch)
-        return Step(self._predict(batch).logits)
 
     @torch.no_grad()
     def _predict(self, batch: Tokens) -> Prediction:
@@ -611,22 +547,6 @@ class Loop:
             return self.method.adapted_tokens(batch)
         return Method.adapted_tokens(self.method, batch)
 
-    def _own(self, outcome: Outcome) -> Outcome:
-        """Return this rank's rows of an outcome for all ranks' samples."""
-        return replace(outcome, logits=self.method.group.own(outcome.logits))
-
-    def _outcome(
-        self,
-        step: Step,
-        logits: Tensor,
-        updated: bool = False,
-        rejected: str | None = None,
-        rollback: str | None = None,
-    ) -> Outcome:
-        loss = None if step.loss is None else float(step.loss.detach())
-        shown = self._rebalanced(logits).detach()
-        return Outcome(shown, step.diagnosis, updated, loss, rejected, rollback)
-
     def _rebalanced(self, logits: Tensor) -> Tensor:
         return logits if self._rebalancer is None else self._rebalancer(logits)
 
@@ -638,14 +558,11 @@ class Loop:
 def learns_from(method: Method, batch: Tokens) -> bool:
     """Tell whether a method learns from a batch, given the modalities that it lacks.
 
-    The prediction and the diagnosis are made from the modalities that are present.
-
-    - A method that treats modalities alike, however many there are, runs as usual on those
-      present. Weights of an absent modality get no gradient, so the optimizer does not move them.
-    - A method that weighs modalities against each other learns nothing from such a batch: one for
-      exactly two of them, one that trains how the fusion attends from one to another, and one that
-      says so (`Method.learns_from_part = False`). The prediction is then made with the model's
-      current weights, without what the method put around them.
+    A method that treats modalities alike runs as usual on those present: weights of an absent one
+    get no gradient, so the optimizer does not move them. A method that weighs modalities against
+    each other learns nothing from such a batch: one for exactly two of them, one that trains how
+    the fusion attends, and one that says so (`Method.learns_from_part`). The prediction is then
+    made with the model's current weights, without what the method put around them.
     """
     if len(batch) == len(method.model.modalities):
         return True
@@ -654,15 +571,11 @@ def learns_from(method: Method, batch: Tokens) -> bool:
 
 
 def _checked(batch: Inputs, method: Method, kind: str) -> dict[str, Tensor]:
-    """Refuse what the method cannot take as "inputs" or "tokens"; return a batch that it can.
-
-    Modalities may be missing, but not all of them. If ranks share the stream, one may have no
-    samples.
-    """
+    """Refuse what the method cannot take as "inputs" or "tokens"; return a batch that it can."""
     if kind == "tokens" and method.tunes_encoder:
         raise ContractError(f"{type(method).__name__} tunes the encoder: call it with raw inputs.")
     check_batch(batch, method.model, kind, part=True, no_samples=method.group.size > 1)
-    check_placement(batch, method._model)
+    check_placement(batch, method.model)
     # A tensor created in inference mode cannot take part in training; its copy can.
     return {name: v.clone() if v.is_inference() else v for name, v in batch.items()}
 
@@ -681,7 +594,7 @@ def _clean_batches(source: Iterable[Inputs], method: Method) -> Iterator[Inputs]
                 "leave the labels out."
             )
         check_batch(batch, method.model)
-        check_placement(batch, method._model)
+        check_placement(batch, method.model)
         finite = finite_rows(batch)
         if not finite.all():
             raise InputError(f"clean samples must be finite: {_spoilt(batch, finite)}.")
@@ -695,21 +608,14 @@ def finite_rows(batch: Inputs) -> Tensor:
 
 
 def _spoilt(batch: Inputs, finite: Tensor, everywhere: Tensor | None = None) -> str:
-    """Say which samples of which modalities hold NaN or Inf; arguments as for `_overflown`."""
+    """Say which samples of which modalities hold NaN or Inf; arguments as for `_counted`."""
     names = [name for name, value in batch.items() if not torch.isfinite(value).all()]
     where = f"in {' and '.join(names)}, " if names else ""
     return f"NaN or Inf {where}{_counted(finite, everywhere)}"
 
 
-def _overflown(predicted: Tensor, everywhere: Tensor | None = None) -> str:
-    """Say for which samples the model's prediction is not finite although its inputs are.
-
-    `predicted` (b,) are this rank's, `everywhere` (B,) all ranks', in rank order.
-    """
-    return f"the model's prediction is NaN or Inf, {_counted(predicted, everywhere)}"
-
-
 def _counted(good: Tensor, everywhere: Tensor | None = None) -> str:
+    """Say which samples are not good: (b,) of this rank; `everywhere` (B,) are all ranks'."""
     if everywhere is not None and good.all():
         return f"on another rank, {int((~everywhere).sum())} of all {len(everywhere)} samples"
     rows = (~good).nonzero().flatten().tolist()

@@ -5,11 +5,10 @@ keep all of them until the loss is known. Passes of single modalities begin with
 the joint pass, on the same tokens (`HasSharedFusion`), forward and backward.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dasp.core.types import Fused, Tokens
 from dasp.methods.base import Method
@@ -20,8 +19,8 @@ AT_ONCE = 2**22
 
 Adapt = Callable[[Tokens], Tokens]
 """Applies the adapters to tokens {name: (B, N, D)}."""
-Divergence = Callable[[str, Tensor, slice], Tensor]
-"""Takes a modality, its own logits (b, C) and the samples' rows; returns the mean of a term."""
+Divergence = Callable[[Tensor, Tensor], Tensor]
+"""Takes logits (b, C) of a modality alone, source and adapted; returns the mean of a term."""
 
 
 def pieces(batch: Tokens) -> Iterator[tuple[slice, Tokens]]:
@@ -46,32 +45,25 @@ class SourcePasses:
 
     @torch.no_grad()
     def __init__(self, method: Method, batch: Tokens) -> None:
-        self._method = method
-        self._names = tuple(batch)
-        self._pieces: list[tuple[slice, Any]] = []
-        parts: dict[str, list[Fused]] = {name: [] for name in batch}
-        for rows, piece in pieces(batch):
-            prepared = method.prepare_fusion(piece)
-            self._pieces.append((rows, prepared))
-            for name in batch:
-                parts[name].append(_fused(method, prepared, [name], rows))
-        self.alone = {name: joined(own) for name, own in parts.items()}
+        self._method, self._names = method, tuple(batch)
+        self._pieces = [(rows, method.prepare_fusion(piece)) for rows, piece in pieces(batch)]
+        self.alone = {name: self._fused([name]) for name in batch}
 
     @torch.no_grad()
     def joint(self) -> Tensor:
         """Return its logits (B, C) from all modalities together, for all ranks' samples."""
-        own = [
-            _fused(self._method, prepared, self._names, rows).logits
-            for rows, prepared in self._pieces
-        ]
-        return self._method.group.gather(torch.cat(own))
+        return self._method.group.gather(self._fused(self._names).logits)
+
+    def _fused(self, names: Iterable[str]) -> Fused:
+        fuse = self._method.fuse_prepared
+        return joined([fuse(prepared, names, rows) for rows, prepared in self._pieces])
 
 
 @torch.no_grad()
 def adapted_logits(method: Method, batch: Tokens, adapt: Adapt) -> Tensor:
     """Return the logits (B, C) from adapted tokens, for all ranks' samples."""
     own = [
-        _fused(method, method.prepare_fusion(adapt(piece)), tuple(batch), rows).logits
+        method.fuse_prepared(method.prepare_fusion(adapt(piece)), batch, rows).logits
         for rows, piece in pieces(batch)
     ]
     return method.group.gather(torch.cat(own))
@@ -80,33 +72,32 @@ def adapted_logits(method: Method, batch: Tokens, adapt: Adapt) -> Tensor:
 class LearningPasses:
     """The joint pass with adapters, and then the gradient of a loss of it and of further passes.
 
-    `logits` (B, C) are those of all ranks' samples. Gradients come from this rank's samples, times
-    the number of ranks, because the loop takes the mean over ranks.
+    `logits` (B, C) are those of all ranks' samples, `alone` what the source model predicts from
+    each modality of this rank's. Gradients come from this rank's samples, times the number of
+    ranks, because the loop takes the mean over ranks.
     """
 
-    def __init__(self, method: Method, batch: Tokens, adapt: Adapt) -> None:
-        self._method = method
+    def __init__(
+        self, method: Method, batch: Tokens, adapt: Adapt, alone: Mapping[str, Fused]
+    ) -> None:
+        self._method, self.alone = method, alone
         self._pieces = []
         for rows, piece in pieces(batch):
             prepared = method.prepare_fusion(adapt(piece))
-            logits = _fused(method, prepared, tuple(batch), rows).logits
+            logits = method.fuse_prepared(prepared, batch, rows).logits
             self._pieces.append((rows, prepared, logits))
         own = torch.cat([logits.detach() for *_, logits in self._pieces])
         self.logits = method.group.gather(own).requires_grad_()
 
     def gradients(
-        self,
-        loss: Tensor,
-        weights: Mapping[str, float],
-        divergence: Divergence,
-        parameters: Sequence[nn.Parameter],
+        self, loss: Tensor, weights: Mapping[str, float], divergence: Divergence
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         """Return the whole loss () and its gradients, None for parameters that take no part.
 
         `loss` is a function of `logits`. For each modality with a weight, this weight times a
         divergence of the modality's own prediction is added to it. May be called only once.
         """
-        group = self._method.group
+        group, parameters = self._method.group, list(self._method.trainable())
         (from_logits,) = torch.autograd.grad(loss, self.logits)
         from_logits = group.own(from_logits) * group.size
         total = loss.detach()
@@ -116,8 +107,9 @@ class LearningPasses:
             outputs, gradients = [logits], [from_logits[rows].to(logits)]
             share = len(logits) * group.size / len(self.logits)
             for name, weight in weights.items() if len(logits) else ():
-                now = self._method.fuse_prepared(prepared, [name]).logits
-                outputs.append(weight * share * divergence(name, now, rows))
+                now = self._method.fuse_prepared(prepared, [name], rows).logits
+                term = divergence(self.alone[name].logits[rows], now)
+                outputs.append(weight * share * term)
                 gradients.append(torch.ones_like(outputs[-1]))
                 total = total + outputs[-1].detach()
             with torch.autocast(logits.device.type, enabled=False):  # it is for forward passes
@@ -131,12 +123,6 @@ def joined(parts: Sequence[Fused]) -> Fused:
     """Concatenate the samples of several passes."""
     embedding = torch.cat([part.embedding for part in parts])
     return Fused(embedding, torch.cat([part.logits for part in parts]))
-
-
-def _fused(method: Method, prepared: Any, names: Sequence[str], rows: slice) -> Fused:
-    """Run the fusion on a piece, and cut off a stand-in."""
-    fused, count = method.fuse_prepared(prepared, names), rows.stop - rows.start
-    return Fused(fused.embedding[:count], fused.logits[:count])
 
 
 def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:

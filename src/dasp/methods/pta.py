@@ -1,7 +1,5 @@
 """PTA: split the batch by how over-predicted a class is, and treat the halves differently."""
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor, nn
 
@@ -53,21 +51,16 @@ class Pta(Method):
     published = "2025-12"
     sharded = "it compares attention maps of all samples, which stay on the rank that computed them"
     needs = (HasFusionQkv, HasAttentionMaps)
+    trainable = Method.fusion_qkv
 
     def __init__(self, model: nn.Module, *, negative_weight: float = 0.5, seed: int = 0) -> None:
         super().__init__(model, seed=seed)
         not_negative(negative_weight=negative_weight)
         self.negative_weight = negative_weight
 
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the fusion's query, key and value maps."""
-        return self.model.fusion_qkv()  # type: ignore[attr-defined, no-any-return]
-
     def step(self, batch: Tokens) -> Step:
         """Predict and split; the loss has three terms. No update if a half is empty."""
-        fused = self.fuse(batch, attention=True)
-        assert fused.attention is not None
-        logits = fused.logits
+        logits, attention = self.fuse_with_attention(batch)
         bias = prediction_bias(logits.argmax(dim=1))
         rare, common = bias > 0, bias < 0
         if not (rare.any() and common.any()):
@@ -77,5 +70,5 @@ class Pta(Method):
         rarity = average_ranks(-bias[rare])  # rank 1 is the largest z
         weight = sure * rarity / rare.sum() ** 2
         loss = (weight * value[rare]).mean() - self.negative_weight * value[common].mean()
-        maps = fused.attention.weights.flatten(1)
+        maps = attention.weights.flatten(1)
         return Step(logits, loss + mmd(maps[rare], maps[common]))

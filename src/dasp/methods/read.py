@@ -1,8 +1,6 @@
 """READ: sharpen confident predictions through the fusion's attention, keep classes balanced."""
 
-from collections.abc import Iterable
-
-from torch import Tensor, nn
+from torch import Tensor
 
 from dasp.core.contract import HasFusionQkv
 from dasp.core.types import Step, Tokens
@@ -28,10 +26,7 @@ class Read(Method):
     published = "2024-05"
     sharded = True
     needs = (HasFusionQkv,)
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the fusion's query, key and value maps."""
-        return self.model.fusion_qkv()  # type: ignore[attr-defined, no-any-return]
+    trainable = Method.fusion_qkv
 
     def step(self, batch: Tokens) -> Step:
         """Predict; the loss is `read_loss`."""

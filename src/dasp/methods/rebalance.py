@@ -1,15 +1,13 @@
 """Marginal rebalancing, the idea of FIRM: a shifted model favours some classes; undo that.
 
-It uses no gradient and no weight, so it works with any method: `dasp.adapt(model, "dasp",
-rebalance=0.8)`. A bounded number of the stream's predictions is remembered, and a batch's reported
-logits are its own plus one bias per class, under which all of them together spread over the classes
-more evenly. Losses and gradients use the method's own logits.
+It works with any method: `dasp.adapt(model, "dasp", rebalance=0.8)`. A bounded number of the
+stream's predictions is remembered, and a batch's reported logits are its own plus one bias per
+class, under which all of them together spread over the classes more evenly. Losses and gradients
+use the method's own logits.
 
 It assumes that over a few hundred samples all classes are about equally frequent. Where that is
-wrong (few of the classes occur, one is ten times as frequent as another, the stream is sorted by
-class), true frequencies are mistaken for a fault of the model and accuracy falls, on clean data
-too. Unlabelled predictions cannot tell the two apart; turn it off there. docs/own_model.md has
-figures.
+wrong (few classes occur, or the stream is sorted by class), true frequencies are mistaken for a
+fault of the model and accuracy falls, on clean data too; docs/own_model.md has figures.
 """
 
 import math
@@ -28,7 +26,7 @@ ITERATIONS, TOLERANCE = 100, 1e-4
 def rebalance(
     logits: Tensor, memory: Tensor, strength: float, target: Tensor | None = None
 ) -> Tensor:
-    """Return the logits (B, C) of a batch after rebalancing them together with a memory.
+    """Return the logits (B, C) of a batch after rebalancing them together with a memory (M, C).
 
     With the rows l of memory and batch, n = M + B, and m(b) the mean of softmax(l + b), the bias
     is the one solution of
@@ -36,17 +34,10 @@ def rebalance(
         b = λ·log(target / m̃(b)),   m̃ = (n·m + C·target) / (n + C),   1/λ = (1 − s)/s + C/n
 
     found by damped Sinkhorn iterations, each at most λ/(1 + λ) times as far from it as the last.
-    It is a compromise between the rows as they are and an even marginal: s = 0 changes nothing,
-    s = 1 asks for the target as firmly as n samples allow. The C imagined uninformative samples
-    keep a short stream from being spread over classes that it had no time to show.
-
-    Args:
-        logits: (B, C), finite or −inf (a class that is ruled out stays ruled out).
-        memory: (M, C) logits or log-probabilities of earlier rows; M may be 0.
-        strength: s, from 0 to 1.
-        target: (C,) frequencies of the classes, above 0, sum 1; None means equal.
-
-    Cost: O((M + B)·C) per iteration; about twenty iterations, at most 100.
+    It is a compromise between the rows as they are and an even marginal: strength s = 0 changes
+    nothing, s = 1 asks for the target as firmly as n samples allow. The C imagined uninformative
+    samples keep a short stream from being spread over classes that it had no time to show. A class
+    ruled out by −inf stays so. `target` (C,) are the classes' frequencies, above 0; None: equal.
 
     >>> logits = torch.tensor([[3.0, 0.0], [0.2, 0.0], [2.0, 0.0], [0.1, 0.0]])
     >>> logits.argmax(dim=1).tolist(), rebalance(logits, logits[:0], 0.8).argmax(dim=1).tolist()
@@ -73,10 +64,7 @@ def rebalance(
 
 
 class Rebalancer(nn.Module):
-    """The log-probabilities of a stream's last rows, as one buffer of the method.
-
-    Reset, save, load and the rejection of a batch therefore cover it.
-    """
+    """The log-probabilities of a stream's last rows, as a buffer of the method: resets cover it."""
 
     rows: Tensor  # (rows so far, at most `capacity`, C), oldest first
 
@@ -98,9 +86,8 @@ class Rebalancer(nn.Module):
     def remember(self, logits: Tensor) -> None:
         """Add the rows of a batch (B, C) and drop the oldest."""
         new = logits.detach()[predicted_rows(logits)].log_softmax(dim=1).to(self.rows)
-        new = new[max(len(new) - self.capacity, 0) :]
-        surplus = max(len(self.rows) + len(new) - self.capacity, 0)
-        self.rows = torch.cat([self.rows[surplus:], new])
+        rows = torch.cat([self.rows, new])
+        self.rows = rows[max(len(rows) - self.capacity, 0) :].clone()
 
 
 def build_rebalancer(method: Method, strength: float, memory: int) -> Rebalancer | None:

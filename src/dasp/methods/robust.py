@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from dasp.core.errors import ContractError, OptionError
 from dasp.core.types import Diagnosis, Fused, Inputs, Step
 from dasp.methods.base import METHODS, device_of, not_negative, one_of, whole
-from dasp.methods.dasp import Dasp, Role, diversity, mean_prediction
-from dasp.methods.diagnosis import Diagnoser, Level, RobustScore, Rules
+from dasp.methods.dasp import Dasp, Role, RoleOf, diversity, mean_prediction
+from dasp.methods.diagnosis import Diagnoser, Level, RobustScore
 from dasp.methods.losses import entropy
 from dasp.methods.passes import LearningPasses, joined
 
 EVEN_SHARE = 0.5  # weight of a uniform class mix beside the one that healthy modalities see
-
 WINDOW = 256  # samples over which the guard averages predictions
 FALLEN, GOOD = 0.5, 0.8  # shares of the running level
 EVERY = 16  # batches between two copies of good weights
@@ -36,13 +35,11 @@ class Robust(Dasp):
     released variant (`Dasp`).
 
     - `score="profile"`: how far two numbers of each sample are from those of the clean samples
-      that `fit` was given (`dasp.methods.diagnosis`). A modality is biased if clean batches would
-      get that far in a share `false_alarms` of cases. Until `fit`, "cosine" is used instead.
-      "cosine" and "correlation" are DASP's redundancy; "corrected" is the correlation without its
-      noise floor, for small batches.
+      given to `fit` (`dasp.methods.diagnosis`). A modality is biased if clean batches would get
+      that far in a share `false_alarms` of cases. Until `fit`, "cosine" is used. "cosine" and
+      "correlation" are DASP's redundancy; "corrected" is the latter without its noise floor.
     - `level="own"` compares a score with that of the same modality when clean (learned by `fit`,
-      or the lowest so far) instead of the lowest of all ("lowest"), so that all modalities can be
-      biased. The gap must exceed `delta`.
+      or the lowest so far), "lowest" with the lowest of all; the gap must exceed `delta`.
     - `queue`: the number of recent samples that the diagnosis uses if a batch has fewer.
     - `label_mix="healthy"`: the diversity term asks not for all classes equally ("even") but for
       the classes that the unbiased modalities predict in this batch.
@@ -92,14 +89,12 @@ class Robust(Dasp):
         if not 0 < false_alarms < 1:
             raise OptionError(f"false_alarms must be between 0 and 1, not {false_alarms!r}.")
         self.score, self.level, self.queue = score, level, queue  # type: ignore[assignment]
-        self.false_alarms, self.label_mix = false_alarms, label_mix
-        self.lambda_kl_biased, self.full_batch = lambda_kl_biased, full_batch
-        self.collapse_guard = collapse_guard
-        rules, device = Rules(score, level, queue, false_alarms), device_of(self.model)
-        self.diagnoser = Diagnoser(self.model.modalities, rules).to(device)
-        self.guard = None
-        if collapse_guard:
-            self.guard = CollapseGuard(self.model.num_classes, self.trainable()).to(device)
+        self.false_alarms, self.label_mix, self.full_batch = false_alarms, label_mix, full_batch
+        self.lambda_kl_biased, self.collapse_guard = lambda_kl_biased, collapse_guard
+        names, device = self.model.modalities, device_of(self.model)
+        self.diagnoser = Diagnoser(names, score, level, queue, false_alarms).to(device)
+        guard = CollapseGuard(self.model.num_classes, self.trainable()).to(device)
+        self.guard = guard if collapse_guard else None
 
     @torch.no_grad()
     def fit(self, source: Iterable[Inputs]) -> None:
@@ -110,9 +105,8 @@ class Robust(Dasp):
         for inputs in source:
             for name, tokens in self.encode(inputs).items():
                 seen[name].append(self.fuse({name: tokens}))
-        empty = [name for name, parts in seen.items() if not parts]
-        if empty:
-            raise ContractError(f"fit() was given no clean samples of {', '.join(empty)}.")
+        if not all(seen.values()):
+            raise ContractError(f"fit() was given no clean samples of {', '.join(seen)}.")
         self.diagnoser.fit({name: joined(parts) for name, parts in seen.items()})
 
     def diagnose(self, alone: Mapping[str, Fused], remember: bool) -> Diagnosis:
@@ -120,28 +114,19 @@ class Robust(Dasp):
         found: Diagnosis = self.diagnoser(alone, self.delta, remember, self.group)
         return found
 
-    def _learn(
-        self,
-        passes: LearningPasses,
-        alone: Mapping[str, Fused],
-        diagnosis: Diagnosis,
-        roles: Mapping[str, Role],
-    ) -> Step:
+    def _learn(self, passes: LearningPasses, diagnosis: Diagnosis, roles: RoleOf) -> Step:
         """Check for collapse, then return the prediction with the loss and its gradient."""
         logits = passes.logits
-        healthy = self.group.gather(healthy_mix(alone, diagnosis.biased))
+        healthy = self.group.gather(healthy_mix(passes.alone, diagnosis.biased))
         if self.guard is not None:
             fallen = self.guard.judge(logits, healthy, self.trainable())
             if fallen is not None:
                 return Step(logits.detach(), diagnosis=diagnosis, rollback=fallen)
-        if self.label_mix == "healthy":
-            spread = divergence_from_mix(logits, healthy.mean(dim=0))
-        else:
-            spread = diversity(logits)
+        mix = self.label_mix == "healthy"
+        spread = divergence_from_mix(logits, healthy.mean(dim=0)) if mix else diversity(logits)
         loss = spread + self.lambda_ent * entropy(logits).mean()
-        step = self._with_gradients(loss, passes, alone, diagnosis, roles)
         rate = min(1.0, len(logits) / self.full_batch) ** 0.5 if self.full_batch else 1.0
-        return replace(step, rate=rate)
+        return replace(self._with_kl(loss, passes, diagnosis, roles), rate=rate)
 
     def _kl_weight(self, role: Role) -> float:
         return self.lambda_kl_biased if role == "plastic" else self.lambda_kl
@@ -181,52 +166,41 @@ class CollapseGuard(nn.Module):
 
     def __init__(self, classes: int, weights: Iterable[nn.Parameter]) -> None:
         super().__init__()
-        even = torch.full((classes,), 1 / classes)
-        self.register_buffer("adapted", even.clone())
-        self.register_buffer("steady", even.clone())
+        self.register_buffer("adapted", torch.full((classes,), 1 / classes))
+        self.register_buffer("steady", torch.full((classes,), 1 / classes))
         self.register_buffer("level", torch.ones(()))
         self.register_buffer("age", torch.zeros((), dtype=torch.int64))
-        self._names = []
         for place, weight in enumerate(weights):
-            self._names.append(f"good_{place}")
-            self.register_buffer(self._names[-1], weight.detach().clone())
+            self.register_buffer(f"good_{place}", weight.detach().clone())
 
     @torch.no_grad()
     def judge(self, logits: Tensor, steady: Tensor, weights: Iterable[nn.Parameter]) -> str | None:
-        """Take in a batch's adapted logits (B, C) and steady probabilities (B, C).
+        """Return why the weights should be rolled back, or None; every few batches, keep them then.
 
-        Return why the weights that made them should be rolled back, or None; every few batches the
-        weights are then kept as good ones.
+        `logits` (B, C) are adapted by these weights, `steady` (B, C) the source's probabilities.
         """
         share = min(1.0, len(logits) / WINDOW)
         self.adapted.lerp_(logits.softmax(dim=1).mean(dim=0).to(self.adapted), share)
         self.steady.lerp_(steady.mean(dim=0).to(self.steady), share)
-        ratio = effective_classes(self.adapted) / effective_classes(self.steady)
-        if ratio < FALLEN * self.level:
-            why = (
-                f"predictions collapsed into {effective_classes(self.adapted):.1f} classes; single "
-                f"modalities see {effective_classes(self.steady):.1f}"
-            )
+        now, usual = effective_classes(self.adapted), effective_classes(self.steady)
+        if now / usual < FALLEN * self.level:
             self.adapted.copy_(self.steady)
-            return why
-        if self.age % EVERY == 0 and ratio >= GOOD * self.level:
-            for name, weight in zip(self._names, weights, strict=True):
-                getattr(self, name).copy_(weight)
-        self.level.lerp_(ratio, PATIENCE)
+            seen = f"single modalities see {usual:.1f}"
+            return f"predictions collapsed into {now:.1f} classes; {seen}"
+        if self.age % EVERY == 0 and now / usual >= GOOD * self.level:
+            for place, weight in enumerate(weights):
+                self.get_buffer(f"good_{place}").copy_(weight)
+        self.level.lerp_(now / usual, PATIENCE)
         self.age += 1
         return None
 
     @torch.no_grad()
     def give_back(self, weights: Iterable[nn.Parameter]) -> None:
         """Copy the last good weights into `weights`."""
-        for name, weight in zip(self._names, weights, strict=True):
-            weight.copy_(getattr(self, name))
+        for place, weight in enumerate(weights):
+            weight.copy_(self.get_buffer(f"good_{place}"))
 
 
 def effective_classes(share: Tensor) -> Tensor:
-    """Return exp H of shares (C,): the number of equally frequent classes as varied as these.
-
-    >>> round(float(effective_classes(torch.tensor([0.5, 0.5, 0.0]))), 3)
-    2.0
-    """
+    """Return exp H of shares (C,): the number of equally frequent classes as varied as these."""
     return torch.exp(-torch.xlogy(share, share).sum())

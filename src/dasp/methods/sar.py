@@ -1,7 +1,7 @@
 """SAR: sharpness-aware entropy minimisation on reliable samples; restarts before collapse."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,8 @@ from dasp.methods.base import METHODS, Method, not_negative, positive
 from dasp.methods.losses import entropy
 
 
-def sharpness_ascent(gradients: Iterable[Tensor | None], rho: float) -> list[Tensor | None]:
+def sharpness_ascent(gradients: Sequence[Tensor | None], rho: float) -> list[Tensor | None]:
     """Return the step of length `rho` along the joint gradient: where the loss rises fastest."""
-    gradients = list(gradients)
     norms = [g.norm() for g in gradients if g is not None]
     scale = rho / (torch.stack(norms).norm() + 1e-12)
     return [None if g is None else g * scale for g in gradients]
@@ -33,6 +32,7 @@ class Sar(Method):
     published = "2023-05"
     sharded = "it ascends along the gradient before the ranks' gradients are added up"
     tunes_encoder = True
+    trainable = Method.layer_norms
     loss_average: Tensor
 
     def __init__(
@@ -49,10 +49,6 @@ class Sar(Method):
         not_negative(reset_below=reset_below)
         self.margin, self.rho, self.reset_below = margin, rho, reset_below
         self.register_buffer("loss_average", self.layer_norms()[0].new_full((), torch.nan))
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the affine parameters of all LayerNorms."""
-        return self.layer_norms()
 
     def optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         """Return SGD with momentum, as in the paper."""
@@ -85,10 +81,7 @@ class Sar(Method):
             with torch.no_grad():
                 for parameter, start in zip(parameters, origin, strict=True):
                     parameter.copy_(start)
-        return Step(logits, loss.detach(), gradients=gradients, restart=self._collapsing(loss))
-
-    def _collapsing(self, loss: Tensor) -> bool:
-        loss = loss.detach()
-        first = bool(torch.isnan(self.loss_average))
-        self.loss_average.copy_(loss if first else 0.9 * self.loss_average + 0.1 * loss)
-        return bool(self.loss_average < self.reset_below)
+        loss, average = loss.detach(), self.loss_average
+        average.copy_(loss if torch.isnan(average) else 0.9 * average + 0.1 * loss)
+        collapsing = bool(average < self.reset_below)
+        return Step(logits, loss, gradients=gradients, restart=collapsing)

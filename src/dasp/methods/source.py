@@ -1,9 +1,5 @@
 """Source: the model as trained, never updated; the baseline of every comparison."""
 
-from collections.abc import Iterable
-
-from torch import nn
-
 from dasp.core.types import Step, Tokens
 from dasp.methods.base import METHODS, Method
 
@@ -19,10 +15,6 @@ class Source(Method):
     version = 1
     published = "2021-05"
     sharded = True
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train nothing."""
-        return ()
 
     def step(self, batch: Tokens) -> Step:
         """Predict."""

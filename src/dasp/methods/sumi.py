@@ -1,7 +1,6 @@
 """SuMi: learn from samples well within the batch; at first, let the modalities agree."""
 
 import math
-from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -17,10 +16,9 @@ from dasp.methods.losses import entropy, read_balance
 def within_range(features: Tensor, time: float, share: float = 0.6, reach: float = 1.5) -> Tensor:
     """Tell which samples lie well within the batch: features (B, F) → (B,) bool.
 
-    Q1 and Q3 are the quarter points of each feature's range over the batch, from its least to its
-    greatest value. A sample is well within if at least share + (1 − share)·time of its features
-    lie in [Q1 − reach·time·IQR, Q3 + reach·time·IQR]. `time` goes from 0 to 1: as the stream goes
-    on, more features must lie in a wider range.
+    A sample is well within if at least share + (1 − share)·time of its features lie in
+    [Q1 − reach·time·IQR, Q3 + reach·time·IQR], Q1 and Q3 the quarter points of the feature's range
+    over the batch. As `time` goes from 0 to 1, more features must lie in a wider range.
     """
     low, high = features.amin(dim=0), features.amax(dim=0)
     quarter = (high - low) / 4
@@ -32,15 +30,12 @@ def within_range(features: Tensor, time: float, share: float = 0.6, reach: float
 def mutual_information(first: Tensor, second: Tensor, joint: Tensor) -> Tensor:
     """Return KL((p₂ + p)/2 ‖ p₁) + KL((p₁ + p)/2 ‖ p₂) of logits (B, C) → (B,)."""
     one, two, both = (logits.log_softmax(dim=1) for logits in (first, second, joint))
-    return _kl(_mixed(two, both), one) + _kl(_mixed(one, both), two)
 
+    def kl_of_mixture(log_p: Tensor, log_q: Tensor) -> Tensor:
+        mixed = torch.logaddexp(log_p, both) - math.log(2)
+        return (mixed.exp() * (mixed - log_q)).sum(dim=1)
 
-def _mixed(log_p: Tensor, log_q: Tensor) -> Tensor:
-    return torch.logaddexp(log_p, log_q) - math.log(2)
-
-
-def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    return (log_p.exp() * (log_p - log_q)).sum(dim=1)
+    return kl_of_mixture(two, one) + kl_of_mixture(one, two)
 
 
 def pad_to(tokens: Tensor, count: int, front: bool) -> Tensor:
@@ -62,10 +57,9 @@ class Sumi(Method):
     least alone_floor) and the joint prediction is certain enough (H at most joint_limit).
 
     `stream_length` is the number of batches until the next reset (times `steps`, if that is not
-    1), which decides how far the stream has gone: t/T. Beyond it t/T stays at 1.
-    A step costs the encoders once and the fusion three times (all modalities, each one alone with
-    its own norms and zero tokens), backward through all of it in the first half and through the
-    joint pass alone afterwards; the prediction that counts is one more forward, after the update.
+    1), which decides how far the stream has gone: t/T. Beyond it t/T stays at 1. A step costs the
+    encoders once and the fusion three times (in the second half of the stream only one of them
+    with gradient); the prediction that counts is one more forward, after the update.
     """
 
     version = 1
@@ -75,6 +69,7 @@ class Sumi(Method):
     needs = (HasOwnNorms,)
     exactly_two_modalities = True
     default_predict = "after"
+    trainable = Method.layer_norms
     seen: Tensor
 
     def __init__(
@@ -101,10 +96,6 @@ class Sumi(Method):
         self.mutual_weight = mutual_weight
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))  # batches
 
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the affine parameters of all LayerNorms."""
-        return self.layer_norms()
-
     def step(self, batch: Inputs) -> Step:
         """Predict with all modalities and with each alone, and learn from the kept samples."""
         time = self._time()
@@ -112,16 +103,17 @@ class Sumi(Method):
         tokens = self.encode(batch)
         joint = self.fuse(tokens).logits
         with torch.set_grad_enabled(early):  # later, single modalities only help to select
-            first, second = self._alone(tokens)
-        keep = self._keep(tokens, first, second, joint, time)
+            alone = self._alone(tokens)
+        keep = self._keep(tokens, alone, joint, time)
         self.seen += 1
         if not keep.any():
             return Step(joint)
-        first, second, kept = first[keep], second[keep], joint[keep]
+        kept = joint[keep]
         value = entropy(kept)
         weight = (self.joint_limit - value).exp().detach()
         if early:
-            value = value + self.mutual_weight * mutual_information(first, second, kept)
+            apart = mutual_information(alone[0][keep], alone[1][keep], kept)
+            value = value + self.mutual_weight * apart
         else:
             value = value.mean()
         return Step(joint, (weight * value).mean() - read_balance(kept))
@@ -138,18 +130,13 @@ class Sumi(Method):
     def _alone(self, tokens: Tokens) -> list[Tensor]:
         """Predict from each modality alone, padded with zeros to a common length."""
         count = max(own.shape[1] for own in tokens.values()) + 1
-        views = [
-            {name: pad_to(tokens[name], count, front=place > 0)}
-            for place, name in enumerate(self.model.modalities)
-        ]
-        return [self.fuse(view, own_norm=True).logits for view in views]
+        padded = {n: pad_to(tokens[n], count, i > 0) for i, n in enumerate(self.model.modalities)}
+        return [self.fuse({n: own}, own_norm=True).logits for n, own in padded.items()]
 
     @torch.no_grad()
-    def _keep(
-        self, tokens: Tokens, first: Tensor, second: Tensor, joint: Tensor, time: float
-    ) -> Tensor:
+    def _keep(self, tokens: Tokens, alone: list[Tensor], joint: Tensor, time: float) -> Tensor:
         """Tell which samples to learn from: (B,) bool."""
         pooled = torch.cat([tokens[n].mean(dim=1) for n in self.model.modalities], dim=1)
-        unsure = (entropy(first) + entropy(second)) / 2 >= self.alone_floor
+        unsure = (entropy(alone[0]) + entropy(alone[1])) / 2 >= self.alone_floor
         sure = entropy(joint) <= self.joint_limit
         return within_range(pooled, time, self.share, self.reach) & unsure & sure

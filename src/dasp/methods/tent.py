@@ -1,9 +1,5 @@
 """Tent: minimise the entropy of the predictions with the affine parameters of the norms."""
 
-from collections.abc import Iterable
-
-from torch import nn
-
 from dasp.core.types import Inputs, Step
 from dasp.methods.base import METHODS, Method
 from dasp.methods.losses import entropy
@@ -20,10 +16,7 @@ class Tent(Method):
     published = "2021-05"
     sharded = True
     tunes_encoder = True
-
-    def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the affine parameters of all LayerNorms."""
-        return self.layer_norms()
+    trainable = Method.layer_norms
 
     def step(self, batch: Inputs) -> Step:
         """Predict; the loss is the mean entropy."""

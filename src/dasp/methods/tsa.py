@@ -72,12 +72,12 @@ class Tsa(Method):
 
     def step(self, batch: Tokens) -> Step:
         """Predict without gradient; the loss is that of the routed path."""
-        prediction = self.predict(batch)
-        (first, a), (second, v) = self._pair(batch)
-        share = self._route(a)
+        prediction, adapted = self.predict(batch), self.adapted_tokens(batch)
+        first, second = self.model.modalities
+        share = self._route(len(batch[first]))
         routed = {
-            first: share * a + (1 - share) * self.adapters[first](a),
-            second: (1 - share) * v + share * self.adapters[second](v),
+            first: share * batch[first] + (1 - share) * adapted[first],
+            second: (1 - share) * batch[second] + share * adapted[second],
         }
         logits = self.fuse(routed).logits
         return Step(prediction.logits, tsa_loss(logits, self.confidence_weight, self.threshold))
@@ -85,20 +85,17 @@ class Tsa(Method):
     @torch.no_grad()
     def predict(self, batch: Tokens) -> Prediction:
         """Sum the logits of the two views in which one modality is adapted."""
-        (first, a), (second, v) = self._pair(batch)
-        one = self.fuse({first: a, second: self.adapters[second](v)}).logits
-        other = self.fuse({first: self.adapters[first](a), second: v}).logits
+        adapted, (first, second) = self.adapted_tokens(batch), self.model.modalities
+        one = self.fuse({first: batch[first], second: adapted[second]}).logits
+        other = self.fuse({first: adapted[first], second: batch[second]}).logits
         return Prediction(one + other)
 
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
         """Return both modalities through their maps."""
         return {name: self.adapters[name](tokens) for name, tokens in batch.items()}
 
-    def _pair(self, batch: Tokens) -> list[tuple[str, Tensor]]:
-        return [(name, batch[name]) for name in self.model.modalities]
-
-    def _route(self, like: Tensor) -> Tensor:
+    def _route(self, samples: int) -> Tensor:
         """Draw how much of each sample leaves the first modality unchanged: (B, 1, 1)."""
-        noise = -torch.empty(like.shape[0], 2).exponential_(generator=self.generator).log()
+        noise = -torch.empty(samples, 2).exponential_(generator=self.generator).log()
         scores = self.router + noise.to(self.router)
         return (scores / self.temperature).softmax(dim=1)[:, 0, None, None]

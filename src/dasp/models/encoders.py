@@ -9,9 +9,9 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,11 +24,13 @@ from dasp.core.types import Inputs
 
 Kind = Literal["bfloat16", "int8", "compiled"]
 Encode = Callable[[Inputs], dict[str, Tensor]]
+Int8Weight = tuple[Tensor, Tensor]  # (K, N) int8 of a weight (N, K), and its (N,) scales
+Way = Callable[[Encode, Inputs], dict[str, Tensor]]  # runs an `encode` on inputs
 COMPILED_FORMS = 64  # models of a class × sets of modalities × fixed and dynamic batch size
 LARGEST = 127  # of a signed byte; -128 is not used, so that the range is symmetric
 TINY = 1e-30  # avoids 0 / 0 for a token of zeros
 CACHED_ROWS = 1024  # few enough that intermediate results stay in the processor's cache
-CUDA_ROWS, CUDA_MULTIPLE = 17, 8  # required by the CUDA kernel
+CUDA_ROWS, CUDA_MULTIPLE = 17, 8  # smallest number of rows, and factor of widths, on CUDA
 
 
 def faster(model: nn.Module, kind: Kind) -> nn.Module:
@@ -62,7 +64,7 @@ class _Faster(nn.Module):
     """Precedes a model's own class: the same model with another way to run its `encode`."""
 
     faster_encoders: str
-    _way: Callable[[Encode, Inputs], dict[str, Tensor]]
+    _way: Way
 
     @torch.no_grad()
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
@@ -79,96 +81,83 @@ class _Faster(nn.Module):
         return faster, (plain, self.faster_encoders)
 
 
-class Bfloat16:
-    """Runs an `encode` in bfloat16 where `torch.autocast` considers it safe."""
+def _bfloat16(model: nn.Module) -> Way:
+    """Run `encode` in bfloat16 where `torch.autocast` considers it safe."""
+    _warn_if_slow("bfloat16", _device(model), "avx512_bf16", "amx_bf16", "bf16")
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model  # shares its weights, and so its device, with the faster one
-        if not has_bfloat16(_device(model)):
-            _warn_slow("bfloat16", "has no instructions for products of bfloat16 numbers")
-
-    def __call__(self, encode: Encode, inputs: Inputs) -> dict[str, Tensor]:
-        """Return the tokens, float32 or bfloat16."""
-        with torch.autocast(_device(self._model).type, torch.bfloat16):
+    def run(encode: Encode, inputs: Inputs) -> dict[str, Tensor]:
+        with torch.autocast(_device(model).type, torch.bfloat16):
             return encode(inputs)
 
+    return run
 
-class Int8:
-    """Runs the linear layers of an `encode` in 8 bits."""
 
-    def __init__(self, model: nn.Module) -> None:
-        if not any(isinstance(module, nn.Linear) for module in model.modules()):
-            raise _no_linear(type(model).__name__)
-        if not has_int8(_device(model)):
-            _warn_slow("int8", "has no instructions for products of 8-bit numbers")
-        self._name, self._linears = type(model).__name__, Int8Linears()
+def _int8(model: nn.Module) -> Way:
+    """Run the linear layers of `encode` in 8 bits; raise an error if it has none."""
+    name = type(model).__name__
+    fault = f"encode() of {name} has no nn.Linear to run in int8: choose bfloat16 or compiled."
+    if not any(isinstance(module, nn.Linear) for module in model.modules()):
+        raise ContractError(fault)
+    instructions = ("avx512_vnni", "avx_vnni", "amx_int8", "dot", "i8mm")
+    _warn_if_slow("int8", _device(model), *instructions)
+    linears = Int8Linears()
 
-    def __call__(self, encode: Encode, inputs: Inputs) -> dict[str, Tensor]:
-        """Return the tokens; raise an error if nothing ran in 8 bits."""
-        with self._linears:
+    def run(encode: Encode, inputs: Inputs) -> dict[str, Tensor]:
+        with linears:
             tokens = encode(inputs)
-        if not self._linears.count:
-            raise _no_linear(self._name)
+        if not linears.count:
+            raise ContractError(fault)
         return tokens
 
+    return run
 
-class Compiled:
-    """Runs an `encode` compiled by torch on its first call."""
 
-    def __init__(self, model: nn.Module) -> None:
-        compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-        if _device(model).type == "cpu" and shutil.which(compiler) is None:
-            raise OptionError(
-                f"compiled encoders need a C++ compiler, and {compiler} is not installed: install "
-                "it, set the environment variable CXX, or choose bfloat16 or int8."
-            )
-        self._compiled: Encode | None = None
+def _compiled(model: nn.Module) -> Way:
+    """Run `encode` compiled by torch on its first call."""
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if _device(model).type == "cpu" and shutil.which(compiler) is None:
+        raise OptionError(
+            f"compiled encoders need a C++ compiler, and {compiler} is not installed: install "
+            "it, set the environment variable CXX, or choose bfloat16 or int8."
+        )
+    compile_once = lru_cache(torch.compile)
 
-    def __call__(self, encode: Encode, inputs: Inputs) -> dict[str, Tensor]:
-        """Return the tokens."""
-        if self._compiled is None:
-            self._compiled = cast(Encode, torch.compile(encode))
+    def run(encode: Encode, inputs: Inputs) -> dict[str, Tensor]:
         try:
             # Above its limit torch silently falls back to plain code.
             with torch._dynamo.config.patch(recompile_limit=COMPILED_FORMS):
-                return self._compiled(inputs)
+                tokens: dict[str, Tensor] = compile_once(encode)(inputs)
+                return tokens
         except torch._dynamo.exc.TorchDynamoException as error:
             raise ContractError(
                 f"these encoders cannot be compiled here: {str(error).splitlines()[0]} Choose "
                 "bfloat16 or int8, or fix what torch.compile reports."
             ) from error
 
+    return run
 
-WAYS: dict[str, Callable[[nn.Module], Callable[[Encode, Inputs], dict[str, Tensor]]]] = {
-    "bfloat16": Bfloat16,
-    "int8": Int8,
-    "compiled": Compiled,
+
+WAYS: dict[str, Callable[[nn.Module], Way]] = {
+    "bfloat16": _bfloat16,
+    "int8": _int8,
+    "compiled": _compiled,
 }
 
 
-def has_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16 faster than float32."""
+def _warn_if_slow(kind: str, device: torch.device, *instructions: str) -> None:
+    """Warn on a processor without any of the instructions that make a kind fast."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return _can("avx512_bf16", "amx_bf16", "bf16")
-
-
-def has_int8(device: torch.device) -> bool:
-    """Return whether a device has instructions for products of 8-bit numbers."""
-    return device.type == "cuda" or _can("avx512_vnni", "avx_vnni", "amx_int8", "dot", "i8mm")
-
-
-def _can(*names: str) -> bool:
-    read = getattr(torch.cpu, "get_capabilities", None)
-    return read is None or any(read().get(name) for name in names)  # an older torch cannot tell
-
-
-def _warn_slow(kind: str, why: str) -> None:
-    warnings.warn(
-        f"this processor {why}: {kind} encoders will be slower than float32 ones here.",
-        RuntimeWarning,
-        stacklevel=4,
-    )
+        able = kind == "int8" or torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        read = getattr(torch.cpu, "get_capabilities", None)  # an older torch cannot tell
+        able = read is None or any(read().get(name) for name in instructions)
+    if not able:
+        warnings.warn(
+            f"this processor has no instructions for products of {kind} numbers: {kind} encoders "
+            "will be slower than float32 ones here.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def _check_can_be_faster(model: nn.Module) -> None:
@@ -191,12 +180,6 @@ def _check_can_be_faster(model: nn.Module) -> None:
         )
 
 
-def _no_linear(name: str) -> ContractError:
-    return ContractError(
-        f"encode() of {name} has no nn.Linear to run in int8: choose bfloat16 or compiled."
-    )
-
-
 def _twin(model: nn.Module, kind: type[nn.Module], **more: Any) -> nn.Module:
     """Return an object of another class that shares all attributes, weights included."""
     twin = kind.__new__(kind)
@@ -206,15 +189,6 @@ def _twin(model: nn.Module, kind: type[nn.Module], **more: Any) -> nn.Module:
 
 def _device(model: nn.Module) -> torch.device:
     return next(model.parameters(), torch.empty(0)).device
-
-
-@dataclass(frozen=True)
-class Int8Weight:
-    """A weight (N, K) as integers, transposed for the product, with one scale per output."""
-
-    values: Tensor  # (K, N) int8
-    scales: Tensor  # (N,) float32
-    made_of: tuple[int, int]  # version and address of the original weight
 
 
 def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,9 +202,9 @@ def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantise_weight(weight: Tensor) -> Int8Weight:
-    """Round a weight (N, K) with one scale per output."""
+    """Round a weight (N, K) with one scale per output, transposed for the product."""
     values, scales = quantise(weight.detach())
-    return Int8Weight(values.t().contiguous(), scales.flatten(), _state(weight))
+    return values.t().contiguous(), scales.flatten()
 
 
 def int8_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
@@ -238,26 +212,21 @@ def int8_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
 
     A token that is not finite stays so and does not affect the others.
     """
+    integers, outputs = weight
     flat = x.reshape(-1, x.shape[-1])  # (M, K)
-    out = flat.new_empty(len(flat), len(weight.scales))
+    out = flat.new_empty(len(flat), len(outputs))
     step = len(flat) if x.is_cuda else CACHED_ROWS
-    for start in range(0, len(flat), step):
-        values, scales = quantise(flat[start : start + step])
-        part = out[start : start + step]
-        torch.mul(_product(values, weight.values), scales, out=part)
+    for part, rows in zip(torch.split(out, step), torch.split(flat, step), strict=True):
+        values, scales = quantise(rows)
+        if x.is_cuda and len(rows) < CUDA_ROWS:
+            values = F.pad(values, (0, 0, 0, CUDA_ROWS - len(rows)))
+        product = torch._int_mm(values, integers)[: len(rows)]  # int32 (m, N)
+        torch.mul(product, scales, out=part)
         if bias is None:
-            part.mul_(weight.scales)
+            part.mul_(outputs)
         else:
-            torch.addcmul(bias, part, weight.scales, out=part)
+            torch.addcmul(bias, part, outputs, out=part)
     return out.view(*x.shape[:-1], -1)
-
-
-def _product(values: Tensor, weight: Tensor) -> Tensor:
-    """Multiply (M, K) and (K, N) integers: int32 (M, N)."""
-    rows = len(values)
-    if values.is_cuda and rows < CUDA_ROWS:
-        values = F.pad(values, (0, 0, 0, CUDA_ROWS - rows))
-    return torch._int_mm(values, weight)[:rows]
 
 
 class Int8Linears(TorchFunctionMode):
@@ -269,38 +238,25 @@ class Int8Linears(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
-        """The number of layers run in 8 bits so far."""
-        self._known: dict[nn.Parameter, Int8Weight] = {}
+        self.count = 0  # of layers run in 8 bits so far
+        self._known: dict[nn.Parameter, tuple[tuple[int, int], Int8Weight]] = {}
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        del types
-        if func is F.linear:
-            return self._linear(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        run = self._linear if func is F.linear else func
+        return run(*args, **(kwargs or {}))
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if not (isinstance(weight, nn.Parameter) and _fits(input, weight)):
             return F.linear(input, weight, bias)
-        known = self._known.get(weight)  # tensors are compared by identity
-        if known is None or known.made_of != _state(weight):
-            known = self._known[weight] = quantise_weight(weight)
+        # What changes when a parameter is modified in place or moved:
+        state = -1 if weight.is_inference() else weight._version, weight.data_ptr()
+        if weight not in self._known or self._known[weight][0] != state:  # compared by identity
+            self._known[weight] = state, quantise_weight(weight)
         self.count += 1
-        return int8_linear(input, known, bias)
-
-
-def _state(weight: Tensor) -> tuple[int, int]:
-    """Return what changes when a parameter is modified in place or moved."""
-    return -1 if weight.is_inference() else weight._version, weight.data_ptr()
+        return int8_linear(input, self._known[weight][1], bias)
 
 
 def _fits(x: Tensor, weight: Tensor) -> bool:
-    if x.dtype != torch.float32 or weight.dtype != torch.float32 or x.numel() == 0:
-        return False
-    return not x.is_cuda or not any(size % CUDA_MULTIPLE for size in weight.shape)
+    single = x.dtype == weight.dtype == torch.float32
+    odd = x.is_cuda and any(size % CUDA_MULTIPLE for size in weight.shape)
+    return single and x.numel() > 0 and not odd

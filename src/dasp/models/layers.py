@@ -1,13 +1,16 @@
-"""Transformer layers shared by the models: attention, block, 2-D sin-cos positions."""
+"""What the models share: attention, block, sin-cos positions, and the path through a model."""
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dasp.core.types import Layered
+from dasp.core.errors import InputError
+from dasp.core.types import Attention, Fused, Inputs, Layered, Tokens
 
 
 class SelfAttention(nn.Module):
@@ -44,29 +47,17 @@ class SelfAttention(nn.Module):
         return projected
 
 
-class Mlp(nn.Module):
-    """Two linear maps with a GELU between them."""
-
-    def __init__(self, dim: int, hidden: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, N, D) → (B, N, D)."""
-        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
-        return out
-
-
 class Block(nn.Module):
     """Pre-norm transformer block."""
 
     def __init__(self, dim: int, num_heads: int, mlp_ratio: float) -> None:
         super().__init__()
+        hidden = int(dim * mlp_ratio)
         self.norm1 = nn.LayerNorm(dim)
         self.attn = SelfAttention(dim, num_heads)
         self.norm2 = nn.LayerNorm(dim)
-        self.mlp = Mlp(dim, int(dim * mlp_ratio))
+        fc1, fc2 = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.mlp = nn.Sequential(OrderedDict(fc1=fc1, gelu=nn.GELU(), fc2=fc2))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, D) → (B, N, D)."""
@@ -88,6 +79,117 @@ class Block(nn.Module):
         mixed, weights = self.attn.with_weights(self.norm1(x))
         x = x + mixed
         return x + self.mlp(self.norm2(x)), weights
+
+    def alone(self, x: Tensor, name: str) -> Tensor:
+        """(B, N, D) → (B, N, D) of one modality, with its own norms if the block has any."""
+        del name
+        out: Tensor = self(x)
+        return out
+
+
+def own_norms(dim: int, names: Iterable[str]) -> nn.ModuleDict:
+    """Return one norm per modality."""
+    return nn.ModuleDict({name: nn.LayerNorm(dim) for name in names})
+
+
+class TokenModel(nn.Module):
+    """A model of the contract made of blocks, with optional parts for methods that need them.
+
+    A subclass has `embed`, and the modules `blocks` (of each encoder), `shared_blocks` (of the
+    fusion), `norm`, `own_norm` (of each modality) and `head`.
+    """
+
+    modalities: tuple[str, ...]
+    blocks: nn.ModuleDict
+    shared_blocks: Sequence[Block]
+    own_norm: nn.ModuleDict
+    norm: nn.Module
+    head: nn.Module
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Return the tokens (B, N, D) that enter the first block of each encoder."""
+        raise NotImplementedError
+
+    def encode(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Encode any subset of the modalities to tokens (B, N, D)."""
+        tokens = self.embed(inputs)
+        for name in tokens:
+            for block in self.blocks[name]:  # type: ignore[attr-defined]
+                tokens[name] = block(tokens[name])
+        return tokens
+
+    def fuse(self, tokens: Tokens) -> Fused:
+        """Fuse any non-empty subset, in the order of `modalities`, with the shared blocks."""
+        x, _ = self._join(tokens)
+        for block in self.shared_blocks:
+            x = block(x)
+        return self._classify(x)
+
+    def fuse_with_attention(self, tokens: Tokens) -> Fused:
+        """Fuse, and return the attention weights of the last shared block, differentiable."""
+        x, spans = self._join(tokens)
+        for block in self.shared_blocks[:-1]:
+            x = block(x)
+        x, weights = self.shared_blocks[-1].with_weights(x)
+        return self._classify(x, attention=Attention(weights, spans))
+
+    def fuse_own_norm(self, tokens: Tokens) -> Fused:
+        """Fuse one modality with its own norms, as in CAV-MAE's pre-training."""
+        ((name, x),) = tokens.items()
+        for block in self.shared_blocks:
+            x = block.alone(x, name)
+        return self._classify(x, self.own_norm[name])
+
+    def encoder_depth(self) -> dict[str, int]:
+        """Return the number of blocks of each encoder."""
+        return {name: len(self.blocks[name]) for name in self.modalities}  # type: ignore[arg-type]
+
+    def encode_prompted(
+        self, embedded: Tokens, prompts: Mapping[str, Tensor]
+    ) -> dict[str, Layered]:
+        """Encode embedded tokens with prompts (L, P, D) before each block, removed after it.
+
+        The features after a block are the token means of its output, normalised by the next
+        block's first norm, or by that of the fusion after the last block.
+        """
+        layered = {}
+        for name, x in embedded.items():
+            features = []
+            blocks: list[Block] = [*self.blocks[name], self.shared_blocks[0]]  # type: ignore[misc]
+            for place, (block, following) in enumerate(pairwise(blocks)):
+                if name in prompts:
+                    prompt = prompts[name][place].expand(len(x), -1, -1)  # (P, D) → (B, P, D)
+                    x = block(torch.cat([prompt, x], dim=1))[:, prompt.shape[1] :]
+                else:
+                    x = block(x)
+                features.append(following.norm1(x).mean(dim=1))
+            layered[name] = Layered(x, torch.stack(features))
+        return layered
+
+    def fusion_qkv(self) -> list[nn.Parameter]:
+        """Return weight and bias of the fused query-key-value map of each shared block."""
+        return [part for block in self.shared_blocks for part in block.attn.qkv.parameters()]
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Predict: {name: raw} → logits (B, C)."""
+        return self.fuse(self.encode(inputs)).logits
+
+    def _join(self, tokens: Tokens) -> tuple[Tensor, dict[str, slice]]:
+        """Concatenate tokens to (B, N, D) and return the span of each modality."""
+        parts = {name: tokens[name] for name in self.modalities if name in tokens}
+        if not parts:
+            raise InputError(f"fuse() needs tokens of at least one of {self.modalities}.")
+        spans, start = {}, 0
+        for name, part in parts.items():
+            spans[name] = slice(start, start + part.shape[1])
+            start = spans[name].stop
+        return torch.cat(list(parts.values()), dim=1), spans
+
+    def _classify(
+        self, x: Tensor, norm: nn.Module | None = None, attention: Attention | None = None
+    ) -> Fused:
+        embedding = (norm or self.norm)(x).mean(dim=1)  # (B, N, D) → (B, D)
+        return Fused(embedding, self.head(embedding), attention)
 
 
 @dataclass(frozen=True)
@@ -112,36 +214,12 @@ class Prepared:
         return x, qkv
 
 
-def run_prompted(
-    blocks: Sequence[Block], last_norm: nn.Module, x: Tensor, prompts: Tensor | None
-) -> Layered:
-    """Run L blocks on (B, N, D), with prompts (L, P, D) prepended to each block's input.
-
-    The features after a block are the token means of its output, normalised by the next block's
-    first norm, or by `last_norm` after the last block.
-    """
-    norms = [*(block.norm1 for block in blocks[1:]), last_norm]
-    features = []
-    for place, (block, norm) in enumerate(zip(blocks, norms, strict=True)):
-        if prompts is None:
-            x = block(x)
-        else:
-            prompt = prompts[place].expand(len(x), -1, -1)  # (P, D) → (B, P, D)
-            x = block(torch.cat([prompt, x], dim=1))[:, prompt.shape[1] :]
-        features.append(norm(x).mean(dim=1))
-    return Layered(x, torch.stack(features))
-
-
 def sincos_positions(rows: int, columns: int, dim: int) -> Tensor:
     """Return fixed 2-D positions (1, rows·columns, dim): half encodes the column, half the row."""
     if dim % 4:
         raise ValueError(f"sin-cos positions need a width divisible by 4, not {dim}.")
     rates = 10000.0 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
-    y, x = torch.meshgrid(
-        torch.arange(rows, dtype=torch.float64),
-        torch.arange(columns, dtype=torch.float64),
-        indexing="ij",
-    )
-    waves = [axis.flatten()[:, None] * rates for axis in (x, y)]  # each (rows·columns, dim/4)
+    place = torch.arange(rows * columns, dtype=torch.float64)[:, None]
+    waves = [axis * rates for axis in (place % columns, place // columns)]  # (rows·columns, dim/4)
     parts = [part for wave in waves for part in (wave.sin(), wave.cos())]
     return torch.cat(parts, dim=1).float()[None]

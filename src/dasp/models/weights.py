@@ -8,6 +8,7 @@ import json
 import pickle
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,27 @@ MODELS.register("toy")(Toy)
 VIT_WIDTHS = (192, 384, 768, 1024)
 BASE = "base"  # metadata key: the packaged model to which the rest of the tensors is equal
 PRETRAINED = Path(__file__).parent / "pretrained"  # made by `dasp train`
-_LETTERS = {"a": "audio", "v": "video"}
 
-# Published name → ours. `{m}` stands for the modality.
-_RENAMES = [
-    (r"patch_embed_([av])\.proj\.(.+)", r"patch_embed.{m}.\2"),
-    (r"pos_embed_([av])", r"positions.{m}"),
-    (r"modality_([av])", r"modality_vectors.{m}"),
-    (r"blocks_([av])\.(.+)", r"blocks.{m}.\2"),
-    (r"(blocks)_u\.(.+)", r"shared_blocks.\2"),
-    (r"norm_([av])\.(.+)", r"own_norm.{m}.\2"),
-    (r"(mlp_head)\.(.+)", r"head.\2"),
+_RENAMES = [  # from published names to ours; @ is the letter, then the name, of a modality
+    (r"^module\.", ""),
+    (r"^patch_embed_@\.proj\.", "patch_embed.@."),
+    (r"^pos_embed_@$", "positions.@"),
+    (r"^modality_@$", "modality_vectors.@"),
+    (r"^blocks_@\.", "blocks.@."),
+    (r"^blocks_u\.", "shared_blocks."),
+    (r"\.norm([12])_@\.", r".own_norm\1.@."),
+    (r"^norm_@\.", "own_norm.@."),
+    (r"^mlp_head\.", "head."),
 ]
-_BLOCK_NORM = re.compile(r"(.*\.)norm([12])_([av])\.(.+)")
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """The content of a weights file."""
+
+    state: Mapping[str, Tensor]  # under the names in the file
+    config: Mapping[str, Any] = field(default_factory=dict)  # sizes, if `save_weights` wrote it
+    model: str = "CavMae"  # name of its class; a published checkpoint is a CAV-MAE
 
 
 def load_model(
@@ -58,34 +67,34 @@ def load_model(
         return load_trained(pretrained_path(name))
     if name not in MODELS:
         raise OptionError(unknown_name("model", name, [*MODELS, *pretrained_names()]))
-    build = MODELS[name]
-    known = _sizes(build)
+    parents = [inspect.signature(parent).parameters for parent in MODELS[name].__mro__]
+    known = {p.name for each in parents for p in each.values() if p.kind is p.KEYWORD_ONLY}
     for size in sizes:
         if size not in known:
             raise OptionError(unknown_name(f"size of {name}", size, known))
     if weights is None:
-        return build(**sizes).eval()
-    state, stored = (weights, {}) if isinstance(weights, Mapping) else read_weights(weights)
-    if name == "cav_mae" and not stored:
-        stored = infer_cav_mae_config(state, sizes.get("mel_bins", 128))
-        if "num_heads" not in stored | sizes:
-            raise OptionError(
-                f"the number of heads of a checkpoint of width {stored['embed_dim']} is unknown: "
-                "give num_heads=…."
-            )
-    return load_weights(build(**(stored | sizes)), state).eval()
+        return MODELS[name](**sizes).eval()
+    given = WeightsFile(weights) if isinstance(weights, Mapping) else read_weights(weights)
+    return _build(name, given, sizes)
 
 
 def load_trained(path: str | Path) -> nn.Module:
     """Load the model that a file was saved from; a published checkpoint is a CAV-MAE."""
-    names = {build.__name__: name for name in MODELS for build in [MODELS[name]]}
-    return load_model(names.get(model_class(path), "cav_mae"), path)
+    file = read_weights(path)
+    names = {MODELS[name].__name__: name for name in MODELS}
+    return _build(names.get(file.model, "cav_mae"), file, {})
 
 
-def _sizes(build: type[nn.Module]) -> list[str]:
-    """Return the names of a model's sizes, including those of its base classes."""
-    parents = [parent for parent in build.__mro__ if parent.__module__.startswith("dasp.")]
-    return [name for parent in parents for name in inspect.signature(parent).parameters]
+def _build(name: str, file: WeightsFile, sizes: dict[str, Any]) -> nn.Module:
+    config = dict(file.config) | sizes
+    if name == "cav_mae" and not file.config:
+        config = infer_cav_mae_config(file.state, sizes.get("mel_bins", 128)) | sizes
+        if "num_heads" not in config:
+            raise OptionError(
+                f"the number of heads of a checkpoint of width {config['embed_dim']} is unknown: "
+                "give num_heads=…."
+            )
+    return load_weights(MODELS[name](**config), file.state).eval()
 
 
 def pretrained_names() -> list[str]:
@@ -94,11 +103,7 @@ def pretrained_names() -> list[str]:
 
 
 def pretrained_path(name: str) -> Path:
-    """Return the weights file of a packaged model.
-
-    >>> pretrained_path("sounding_shapes_0").name
-    'sounding_shapes_0.safetensors'
-    """
+    """Return the weights file of a packaged model."""
     if name not in pretrained_names():
         raise OptionError(unknown_name("pretrained model", name, pretrained_names()))
     return PRETRAINED / f"{name}.safetensors"
@@ -110,37 +115,22 @@ def from_published(name: str) -> str:
     >>> from_published("module.blocks_a.0.norm1_v.weight")
     'blocks.audio.0.own_norm1.video.weight'
     """
-    name = name.removeprefix("module.")
-    for pattern, ours in _RENAMES:
-        match = re.fullmatch(pattern, name)
-        if match:
-            name = match.expand(ours.replace("{m}", _LETTERS.get(match[1], "")))
-            break
-    match = _BLOCK_NORM.fullmatch(name)
-    if match:
-        name = f"{match[1]}own_norm{match[2]}.{_LETTERS[match[3]]}.{match[4]}"
+    for letter, modality in (("a", "audio"), ("v", "video")):
+        for theirs, ours in _RENAMES:
+            name = re.sub(theirs.replace("@", letter), ours.replace("@", modality), name)
     return name
 
 
-def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a checkpoint under the names in the file, and the stored sizes.
+def read_weights(path: str | Path) -> WeightsFile:
+    """Read a safetensors file, or a pickle of tensors (other objects are never executed).
 
-    The file is a safetensors file, or a pickle of tensors (other objects are never executed). If
-    it only has the tensors that differ from a packaged model, the others are read from there.
+    If it only has the tensors that differ from a packaged model, the others are read from there.
     """
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"no weights at {path}: give the path of a .safetensors or .pth file.")
     if path.suffix == ".safetensors":
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise WeightsError(f"{path} is not a readable safetensors file: {error}.") from error
-        if BASE in metadata:
-            state = read_weights(pretrained_path(metadata[BASE]))[0] | state
-        return state, json.loads(metadata.get("config", "{}"))
+        return _read_safetensors(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
@@ -153,18 +143,29 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             content = content[wrapper]
     if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
         raise WeightsError(f"{path} is not a mapping from names to tensors.")
-    return dict(content), {}
+    return WeightsFile(content)
 
 
-def load_weights(model: nn.Module, weights: str | Path | Mapping[str, Tensor]) -> nn.Module:
-    """Load a checkpoint (a path, or its tensors) into `model`, strictly, and return the model.
+def _read_safetensors(path: Path) -> WeightsFile:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise WeightsError(f"{path} is not a readable safetensors file: {error}.") from error
+    if BASE in metadata:
+        state = {**read_weights(pretrained_path(metadata[BASE])).state, **state}
+    config = json.loads(metadata.get("config", "{}"))
+    return WeightsFile(state, config, metadata.get("model", "CavMae"))
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
+    """Load the tensors of a checkpoint into `model`, strictly, and return the model.
 
     Keys may be published ones, with or without `module.`, or ours. An error lists all keys that
     are missing, unexpected or of another shape; the model is then not changed.
     """
-    path = None if isinstance(weights, Mapping) else weights
-    found = weights if isinstance(weights, Mapping) else read_weights(weights)[0]
-    state = {from_published(name): value for name, value in found.items()}
+    state = {from_published(name): value for name, value in weights.items()}
     wanted = model.state_dict()
     problems = {
         "missing": [name for name in wanted if name not in state],
@@ -179,20 +180,9 @@ def load_weights(model: nn.Module, weights: str | Path | Mapping[str, Tensor]) -
         lists = "; ".join(
             f"{len(names)} {kind}: {', '.join(names)}" for kind, names in problems.items() if names
         )
-        raise WeightsError(f"{path or 'these weights'} do not fit {type(model).__name__}: {lists}.")
+        raise WeightsError(f"these weights do not fit {type(model).__name__}: {lists}.")
     model.load_state_dict(state)
     return model
-
-
-def model_class(path: str | Path) -> str:
-    """Return the class name written by `save_weights`, or "" if there is none."""
-    if Path(path).suffix != ".safetensors" or not Path(path).is_file():
-        return ""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return str((file.metadata() or {}).get("model", ""))
-    except SafetensorError:
-        return ""  # reading the weights will report the problem
 
 
 def save_weights(model: nn.Module, path: str | Path, base: str | None = None) -> None:
@@ -204,12 +194,9 @@ def save_weights(model: nn.Module, path: str | Path, base: str | None = None) ->
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     if base is not None:
         metadata[BASE] = base
-        theirs = read_weights(pretrained_path(base))[0]
-        state = {
-            name: value
-            for name, value in state.items()
-            if name not in theirs or not torch.equal(value, theirs[name])
-        }
+        for name, value in read_weights(pretrained_path(base)).state.items():
+            if name in state and torch.equal(value, state[name]):
+                del state[name]
     with atomic_path(path) as part:
         save_file(state, part, metadata=metadata)
 
@@ -220,29 +207,22 @@ def infer_cav_mae_config(state: Mapping[str, Tensor], mel_bins: int = 128) -> di
     The number of heads cannot be inferred: it is only set for the widths of the ViT family, whose
     heads are 64 wide.
     """
-    ours = {from_published(name): value for name, value in state.items()}
+    ours = {from_published(name): value.shape for name, value in state.items()}
     try:
-        kernel = ours["patch_embed.video.weight"]  # (D, 3, patch, patch)
-        audio_tokens = ours["positions.audio"].shape[1]
-        video_tokens = ours["positions.video"].shape[1]
-        classes = ours["head.1.weight"].shape[0]
-        hidden = ours["shared_blocks.0.mlp.fc1.weight"].shape[0]
+        dim, *_, patch = ours["patch_embed.video.weight"]  # (D, 3, patch, patch)
+        sizes = {
+            "embed_dim": dim,
+            "mlp_ratio": ours["shared_blocks.0.mlp.fc1.weight"][0] / dim,
+            "audio_length": ours["positions.audio"][1] * patch * patch // mel_bins,
+            "mel_bins": mel_bins,
+            "image_size": round(ours["positions.video"][1] ** 0.5) * patch,
+            "patch": patch,
+            "num_classes": ours["head.1.weight"][0],
+        }
     except KeyError as error:
         raise WeightsError(
             f"these are not the weights of a fine-tuned CAV-MAE: no {error}."
         ) from error
-    dim, patch = kernel.shape[0], kernel.shape[-1]
-    depth = len({name.split(".")[2] for name in ours if name.startswith("blocks.audio.")})
-    fusion = len({name.split(".")[1] for name in ours if name.startswith("shared_blocks.")})
-    heads = {"num_heads": dim // 64} if dim in VIT_WIDTHS else {}
-    return heads | {
-        "embed_dim": dim,
-        "depth": depth,
-        "fusion_depth": fusion,
-        "mlp_ratio": hidden / dim,
-        "audio_length": audio_tokens * patch * patch // mel_bins,
-        "mel_bins": mel_bins,
-        "image_size": round(video_tokens**0.5) * patch,
-        "patch": patch,
-        "num_classes": classes,
-    }
+    sizes["depth"] = len({n.split(".")[2] for n in ours if n.startswith("blocks.audio.")})
+    sizes["fusion_depth"] = len({n.split(".")[1] for n in ours if n.startswith("shared_blocks.")})
+    return sizes | ({"num_heads": dim // 64} if dim in VIT_WIDTHS else {})

@@ -2,25 +2,25 @@
 
 A feed gives one `Update` per batch: a `Session` runs a stream through adaptations, a `LogFeed`
 follows an event log. A `Runner` drives the feed in a thread of its own and keeps the history that
-browsers read. Only `app` and `server` know the web; they need the extra [demo] and are imported
-when a page is opened. The front end is the plain files in `static`.
+browsers read. Only `server` knows the web; it needs the extra [demo] and is imported when a page
+is opened. The front end is the plain files in `static`.
 """
 
 import webbrowser
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dasp.core.errors import OptionError
+from dasp.core.extras import extra
 from dasp.methods import Adaptation
 from dasp.page.runner import Feed
+from dasp.page.session import Session
+from dasp.page.streams import UserStream
 
 if TYPE_CHECKING:
     from dasp.page.server import Page
 
 __all__ = ["serve", "show"]
-
-EXTRA = ("fastapi", "uvicorn", "websockets", "PIL")
 
 
 def serve(
@@ -28,7 +28,6 @@ def serve(
     stream: Iterable[Any],
     *,
     classes: Sequence[str] = (),
-    title: str = "",
     sample_rate: int = 16000,
     host: str = "127.0.0.1",
     port: int | None = None,
@@ -45,47 +44,35 @@ def serve(
         tta: what `dasp.adapt` returned; or several by name, the last of which is watched.
         stream: batches; a list or a DataLoader starts over when the page is reset.
         classes: names of the classes.
-        title: title of the page.
         sample_rate: sampling rate of inputs that are waves.
         host: address to listen at; any but a loopback address needs the token in `url`.
         port: port to listen at; by default the first free one from 8710 on.
         browser: whether to open the page in the browser.
         wait: whether to return only after Ctrl-C; otherwise return at once with the page open.
     """
-    for one in tta.values() if isinstance(tta, Mapping) else [tta]:
+    lanes = dict(tta) if isinstance(tta, Mapping) else {"": tta}
+    for one in lanes.values():
         if not isinstance(one, Adaptation):
             raise OptionError(f"serve shows what dasp.adapt returned, not {type(one).__name__}.")
-    lanes = dict(tta) if isinstance(tta, Mapping) else {type(tta.method).__name__: tta}
-
-    def build() -> Feed:
-        from dasp.page.session import Session
-        from dasp.page.streams import UserStream
-
-        heading = title or f"dasp: {', '.join(lanes)}"
-        return Session(UserStream(stream, sample_rate), lanes, heading, classes=classes)
-
-    return show(build, host, port, browser, wait)
+    lanes = {name or type(one.method).__name__: one for name, one in lanes.items()}
+    title = f"dasp: {', '.join(lanes)}"
+    feed = Session(UserStream(stream, sample_rate), lanes, title, classes=classes)
+    return show(feed, host, port, browser, wait)
 
 
 def show(
-    build: Callable[[], Feed],
+    feed: Feed,
     host: str = "127.0.0.1",
     port: int | None = None,
     browser: bool = True,
     wait: bool = True,
 ) -> "Page":
-    """Build a feed, open a page on it, print its address, and wait for Ctrl-C."""
-    for module in EXTRA:
-        try:
-            import_module(module)
-        except ImportError as error:
-            raise OptionError(
-                f"the page needs '{module}': pip install 'dasp-tta[demo]', or from a clone "
-                ".venv/bin/pip install -c constraints.txt -e '.[demo]'."
-            ) from error
+    """Open a page on a feed, print its address, and wait for Ctrl-C."""
+    for module in ("fastapi", "uvicorn", "websockets", "PIL"):
+        extra(module, "demo")
     from dasp.page.server import Page
 
-    page = Page(build(), host, port)
+    page = Page(feed, host, port)
     print(f"the page is at {page.url}" + (" (Ctrl-C ends it)" if wait else ""), flush=True)
     if browser:
         webbrowser.open(page.url)

@@ -2,14 +2,14 @@
 
 import json
 import os
-from ast import literal_eval
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from dasp.core.errors import DataError
 from dasp.page.runner import Feed, Point, Update, finite
-from dasp.service.events import older
+from dasp.service.events import Event, older
 
 
 class LogFeed(Feed):
@@ -23,10 +23,11 @@ class LogFeed(Feed):
             raise DataError(f"no event log at {path}: start the process with log='{path}' first.")
         self._events = _tail(self._path)
         self._modalities: list[str] = []
-        self._run: dict[str, Any] = {}  # the log's "start" event
-        self._keep: int | None = None
+        self._run: Event = {}  # the log's "start" event
+        self._keep: int | None = (
+            0  # of the next batch; 0 makes browsers start over, with a new `about`
+        )
         self._notes: list[str] = []
-        self._first = self._read_batch()  # read now, so that `about` can describe the run
 
     def about(self) -> dict[str, Any]:
         """Return what the "start" event says of the run."""
@@ -38,19 +39,13 @@ class LogFeed(Feed):
             "modalities": self._modalities,
             "lanes": [],
             "watched": method.upper() or "the process",
-            "profile": _options(self._run).get("score") == "profile",
+            "profile": self._run.get("hyper", {}).get("score") == repr("profile"),
             "can": [],
         }
 
     def next(self) -> Update | None:
         """Return the next batch of the log; None if it is not written yet."""
-        first, self._first = self._first, None
-        return first or self._read_batch()
-
-    def _read_batch(self) -> Update | None:
-        for event in self._events:
-            if event is None:
-                return None
+        while (event := next(self._events)) is not None:
             kind = event["event"]
             if kind == "batch":
                 update = Update(self._point(event), keep=self._keep)
@@ -65,7 +60,7 @@ class LogFeed(Feed):
                 self._notes.append(str(event.get("error", kind)))
         return None
 
-    def _point(self, event: Mapping[str, Any]) -> Point:
+    def _point(self, event: Event) -> Point:
         scores = {m: s for m, s in (event.get("scores") or {}).items() if s is not None}
         for name in [*(event.get("present") or []), *(event.get("missing") or [])]:
             if name not in self._modalities:
@@ -84,34 +79,20 @@ class LogFeed(Feed):
         }
 
 
-def _options(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options from the log's start, of a method that diagnoses as DASP does."""
-    if run.get("method") not in ("dasp", "robust"):
-        return {}
-    given = {name: _literal(text) for name, text in run.get("hyper", {}).items()}
-    return {"level": "lowest"} | given
-
-
-def _literal(text: str) -> Any:
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError):
-        return None
-
-
-def _thresholds(scores: Mapping[str, float], run: Mapping[str, Any]) -> dict[str, float | None]:
+def _thresholds(scores: Mapping[str, float], run: Event) -> dict[str, float | None]:
     """Return the thresholds if they follow from the scores; a log has no levels or profiles."""
-    options = _options(run)
-    if not scores or options.get("level") != "lowest" or options.get("score") == "profile":
+    hyper = run.get("hyper", {}) if run.get("method") in ("dasp", "robust") else {}
+    lowest, profile = repr("lowest"), repr("profile")
+    known = hyper.get("level", lowest) == lowest and hyper.get("score") != profile
+    if not scores or not hyper or not known:
         return {}
-    return dict.fromkeys(scores, finite(min(scores.values()) + options["delta"]))
+    return dict.fromkeys(scores, finite(min(scores.values()) + float(hyper["delta"])))
 
 
-def _tail(path: Path) -> Iterator[dict[str, Any] | None]:
+def _tail(path: Path) -> Iterator[Event | None]:
     """Yield the events of a log as they come, without end; None whenever there are no more yet."""
     if older(path).is_file():
-        with older(path).open("rb") as file:
-            yield from filter(None, map(_event, file))
+        yield from _events(older(path).read_bytes().splitlines())
     while True:
         try:
             file = path.open("rb")
@@ -119,36 +100,25 @@ def _tail(path: Path) -> Iterator[dict[str, Any] | None]:
             yield None
             continue
         with file:
-            yield from _lines(file, path)
+            while True:
+                replaced = False
+                with suppress(FileNotFoundError):
+                    now = path.stat()  # before reading: no line can be missed
+                    other = now.st_ino != os.fstat(file.fileno()).st_ino
+                    replaced = other or now.st_size < file.tell()
+                line = file.readline()
+                if line.endswith(b"\n"):
+                    yield from _events([line])
+                elif replaced:
+                    break
+                else:
+                    file.seek(-len(line), os.SEEK_CUR)  # half a line is read when it is complete
+                    yield None
 
 
-def _lines(file: BinaryIO, path: Path) -> Iterator[dict[str, Any] | None]:
-    """Yield the events of one file until another file has replaced it."""
-    while True:
-        position = file.tell()
-        replaced = _is_replaced(file, path, position)  # before reading: no line can be missed
-        line = file.readline()
-        if line.endswith(b"\n"):
-            if (event := _event(line)) is not None:
+def _events(lines: Iterable[bytes]) -> Iterator[Event]:
+    for line in lines:
+        with suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, dict) and {"event", "batch"} <= event.keys():
                 yield event
-        elif replaced:
-            return
-        else:
-            file.seek(position)  # half a line is read again when it is complete
-            yield None
-
-
-def _is_replaced(file: BinaryIO, path: Path, position: int) -> bool:
-    try:
-        now = path.stat()
-    except FileNotFoundError:
-        return False
-    return now.st_ino != os.fstat(file.fileno()).st_ino or now.st_size < position
-
-
-def _event(line: bytes) -> dict[str, Any] | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and {"event", "batch"} <= event.keys() else None

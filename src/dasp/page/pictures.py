@@ -2,24 +2,25 @@
 
 import base64
 import wave
-from functools import cache
 from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
+from dasp.core.extras import Pillow
 from dasp.core.sound import pcm16
 
 SIDE = 128  # maximum pixels of a picture's longer side
 # From dark to light through blue, magenta and orange: lightness alone shows the order.
-_RAMP = ((8, 8, 29), (54, 21, 107), (130, 37, 129), (205, 64, 113), (249, 141, 92), (252, 244, 190))
+RAMP = ((8, 8, 29), (54, 21, 107), (130, 37, 129), (205, 64, 113), (249, 141, 92), (252, 244, 190))
+STOPS = np.linspace(0, 255, len(RAMP))
+PALETTE = np.stack([np.interp(np.arange(256), STOPS, one) for one in np.array(RAMP).T], axis=-1)
 
 
 def frame_picture(frame: NDArray[np.uint8]) -> str:
     """Return an (H, W, 3) frame as a data URL."""
-    return _data_url(Image.fromarray(frame))
+    return _data_url(Pillow.fromarray(frame))
 
 
 def heat_picture(values: NDArray[np.float32]) -> str:
@@ -27,8 +28,9 @@ def heat_picture(values: NDArray[np.float32]) -> str:
     turned = np.flipud(values.T)
     low, high = np.percentile(turned, (1, 99.5))
     share = np.clip((turned - low) / max(float(high - low), 1e-9), 0, 1)
-    picture = Image.fromarray((share * 255).astype(np.uint8))
-    picture.putpalette(_palette())  # one byte per pixel: these would be half of a message
+    picture = Pillow.fromarray((share * 255).astype(np.uint8))
+    # One byte per pixel: these pictures would be half of a message.
+    picture.putpalette(PALETTE.astype(np.uint8).tobytes())
     return _data_url(picture)
 
 
@@ -47,11 +49,7 @@ def input_picture(values: Tensor) -> str | None:
 
 
 def wav_file(samples: NDArray[np.float32], rate: int = 16000) -> bytes:
-    """Return (samples,) within ±1 as a 16-bit mono WAV file.
-
-    >>> wav_file(np.zeros(2, np.float32))[:4], len(wav_file(np.zeros(2, np.float32)))
-    (b'RIFF', 48)
-    """
+    """Return (samples,) within ±1 as a 16-bit mono WAV file."""
     file = BytesIO()
     with wave.open(file, "wb") as wav:
         wav.setparams((1, 2, rate, 0, "NONE", "not compressed"))
@@ -59,14 +57,7 @@ def wav_file(samples: NDArray[np.float32], rate: int = 16000) -> bytes:
     return file.getvalue()
 
 
-@cache
-def _palette() -> bytes:
-    stops = np.linspace(0, 255, len(_RAMP))
-    colours = [np.interp(np.arange(256), stops, channel) for channel in np.array(_RAMP).T]
-    return np.stack(colours, axis=-1).astype(np.uint8).tobytes()
-
-
-def _data_url(image: Image.Image) -> str:
+def _data_url(image: Pillow.Image) -> str:
     if max(image.size) > SIDE:
         image = image.convert("RGB")
         image.thumbnail((SIDE, SIDE))

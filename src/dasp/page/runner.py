@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,82 +71,70 @@ class Feed(ABC):
         raise OptionError(f"'{command['do']}': {READ_ONLY}")
 
 
-@dataclass(frozen=True)
-class Cursor:
-    """What one browser has seen: run of the history, last point, last samples, and state."""
-
-    run: int = -1
-    point: int = -1
-    samples: int = -1
-    state: Mapping[str, Any] | None = None
-
-
 class History:
     """The latest points, samples and sounds. Safe to use from any thread.
 
     There is no queue per browser that could grow. A browser that is ready for more gets the points
-    after its cursor, as far back as they are kept, and only the newest samples. A slow browser
-    therefore skips samples, and eventually points, but never delays the runner.
+    after the version it has, as far back as they are kept, and only the newest samples. A slow
+    browser therefore skips samples, and eventually points, but never delays the runner.
     """
 
     def __init__(self, limit: int = HISTORY) -> None:
-        self._lock = threading.Lock()
-        self._points: deque[Point] = deque(maxlen=limit)
+        self._lock = threading.RLock()
+        self._version = self._cleared = self._sampled = self._stated = 0  # now, and of each change
+        self._points: deque[tuple[int, Point]] = deque(maxlen=limit)  # with their versions
         self._samples: dict[str, Any] | None = None
         self._sounds: deque[tuple[str, Mapping[int, bytes]]] = deque(maxlen=SOUNDS)
-        self._run = self._sample_version = 0
+        self._state: Mapping[str, Any] | None = None
 
     def publish(self, update: Update) -> None:
         """Append one batch."""
         with self._lock:
             if update.keep is not None:
-                self._drop_from(update.keep)
-            self._points.append(update.point)
-            key = f"{self._run}-{update.point['n']}"
+                self.clear(update.keep)
+            self._version += 1
+            self._points.append((self._version, update.point))
+            key = f"{self._cleared}-{update.point['n']}"
             if update.samples:
-                self._samples = {"key": key, "list": update.samples}
-                self._sample_version += 1
+                self._samples, self._sampled = {"key": key, "list": update.samples}, self._version
             if update.sounds:
                 self._sounds.append((key, update.sounds))
 
-    def clear(self) -> None:
-        """Drop all points and samples, after a reset."""
+    def clear(self, first: int = 0) -> None:
+        """Drop the samples, and the points numbered from `first` on."""
         with self._lock:
-            self._drop_from(0)
+            kept = [one for one in self._points if one[1]["n"] < first]
+            self._points = deque(kept, self._points.maxlen)
+            self._samples = None
+            self._version += 1
+            self._cleared = self._version
 
     def since(
-        self, seen: Cursor, state: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, Any] | None, Cursor]:
-        """Return the news after a cursor (None if there are none) and the new cursor.
+        self, seen: int, state: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any] | None, int]:
+        """Return what is new after version `seen` (None if nothing is) and the new version.
 
-        `fresh` in the news tells the browser to drop the points it has.
+        `fresh` in the news tells the browser to drop the points it has. A browser begins at -1.
         """
         with self._lock:
-            last = self._points[-1]["n"] if self._points else -1
-            now = Cursor(self._run, last, self._sample_version, state)
-            if now == seen:
+            if state != self._state:
+                self._version += 1
+                self._state, self._stated = state, self._version
+            if seen == self._version:
                 return None, seen
-            fresh = seen.run != now.run
-            points = [point for point in self._points if fresh or point["n"] > seen.point]
+            fresh = seen < self._cleared
+            points = [point for version, point in self._points if fresh or version > seen]
             news: dict[str, Any] = {"kind": "news", "fresh": fresh, "points": points}
-            if fresh or seen.samples != now.samples:
+            if fresh or self._sampled > seen:
                 news["samples"] = self._samples
-            if seen.state != state:
-                news["state"] = state
-            return news, now
+            if fresh or self._stated > seen:
+                news["state"] = self._state
+            return news, self._version
 
     def sound(self, key: str, index: int) -> bytes | None:
         """Return the WAV file of a recent sample."""
         with self._lock:
-            return next((wavs.get(index) for name, wavs in self._sounds if name == key), None)
-
-    def _drop_from(self, number: int) -> None:
-        kept = [point for point in self._points if point["n"] < number]
-        self._points.clear()
-        self._points.extend(kept)
-        self._samples = None
-        self._sample_version += 1
-        self._run += 1
+            return dict(self._sounds).get(key, {}).get(index)
 
 
 class Runner:
@@ -154,15 +142,12 @@ class Runner:
 
     def __init__(self, feed: Feed, playing: bool = True) -> None:
         self.feed, self.history = feed, History()
-        self._playing, self._speed, self._note = playing, 4.0, ""
-        self._step = self._reset = False
         self.stopped = False  # whether `stop` has been called
-        self._seconds = 0.0  # per batch, exponentially averaged
+        self._playing, self._speed, self._note = playing, 4.0, ""
+        self._step = self._reset = False  # whether a step or a reset is to be done
+        self._begun, self._idle = -math.inf, False  # of the last batch: when; whether none came
         self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="dasp-page", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout: float = 2.0) -> None:
@@ -170,20 +155,12 @@ class Runner:
         with self._wake:
             self.stopped = True
             self._wake.notify()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+        self._thread.join(timeout)
 
-    def news(self, seen: Cursor) -> tuple[dict[str, Any] | None, Cursor]:
-        """Return what a browser has not seen, None if there is nothing, and its new cursor."""
-        state: dict[str, Any] = {
-            "playing": self._playing,
-            "speed": self._speed,
-            "speeds": SPEEDS,
-            "note": self._note,
-            "seconds": round(self._seconds, 2),
-            **self.feed.state(),
-        }
-        return self.history.since(seen, state)
+    def news(self, seen: int) -> tuple[dict[str, Any] | None, int]:
+        """Return what is new after version `seen`, None if nothing is, and the new version."""
+        state = {"playing": self._playing, "speed": self._speed, "note": self._note}
+        return self.history.since(seen, {**state, "speeds": SPEEDS, **self.feed.state()})
 
     def control(self, command: Command) -> None:
         """Carry out a command; raise OptionError and change nothing if it is invalid."""
@@ -202,55 +179,48 @@ class Runner:
                 self._speed = float(command["value"])
             elif do == "reset":
                 self._reset = True
-            elif do == "step":
-                self._playing, self._step = False, True
-            elif do in ("play", "pause"):
-                self._playing = do == "play"
+            else:
+                self._playing, self._step = do == "play", self._step or do == "step"
             self._wake.notify()
 
     def _run(self) -> None:
-        while (task := self._next_task()) != "stop":
+        while task := self._next_task():
             try:
-                if task == "reset":
-                    self.feed.reset()
-                    self._note = ""
-                    self.history.clear()
-                else:
-                    self._run_batch()
+                task()
             except Exception as error:  # from the user's model or stream: show it and go on
                 self._pause(f"{type(error).__name__}: {error}")
 
-    def _next_task(self) -> str:
+    def _next_task(self) -> Callable[[], None] | None:
+        """Wait until there is something to do and return it; None to stop."""
         with self._wake:
-            while True:
-                if self.stopped:
-                    return "stop"
-                if self._reset:
-                    self._reset = False
-                    return "reset"
-                if self._playing or self._step:
-                    self._step = False
-                    return "batch"
-                self._wake.wait()
+            while not (self.stopped or self._reset or self._step):
+                pause = POLL * self._idle if self.feed.follows else 1 / self._speed
+                rest = self._begun + pause - time.monotonic()
+                if self._playing and rest <= 0:
+                    break
+                self._wake.wait(rest if self._playing else None)
+            if self.stopped:
+                return None
+            if self._reset:
+                self._reset = False
+                return self._start_over
+            self._step = False
+            return self._run_batch
+
+    def _start_over(self) -> None:
+        self.feed.reset()
+        self.history.clear()
+        self._note = ""
 
     def _run_batch(self) -> None:
-        start = time.monotonic()
+        self._begun = time.monotonic()
         update = self.feed.next()
+        self._idle = update is None
         if update is not None:
             self._note = ""
             self.history.publish(update)
-            spent = time.monotonic() - start
-            self._seconds = 0.8 * self._seconds + 0.2 * spent if self._seconds else spent
         elif not self.feed.follows:
             self._pause(ENDED)
-            return
-        if self.feed.follows:
-            rest = POLL if update is None else 0.0
-        else:
-            rest = start + 1 / self._speed - time.monotonic()
-        with self._wake:
-            if rest > 0 and self._playing and not (self.stopped or self._reset):
-                self._wake.wait(rest)  # any command ends it
 
     def _pause(self, note: str) -> None:
         with self._wake:
@@ -258,11 +228,5 @@ class Runner:
 
 
 def finite(value: float | None) -> float | None:
-    """Round a number to five digits for JSON; return None if it is not finite.
-
-    >>> finite(float("nan")), finite(0.1234567)
-    (None, 0.12346)
-    """
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.5g}")
+    """Round a number to five digits for JSON; return None if it is not finite."""
+    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None

@@ -1,22 +1,56 @@
-"""Put a feed on a page: a socket, the server's thread and the runner's thread."""
+"""Put a feed on a page: its files, its sounds, one websocket per browser, and who may enter.
 
+On a loopback address the Host header must be a loopback name too, so that a foreign name that
+resolves to this computer (DNS rebinding) does not reach the page. On any other address a token is
+required, in the address (`?token=…`) or in the cookie that the first visit sets. In both cases a
+websocket must come from the page's own origin.
+"""
+
+import asyncio
 import errno
+import ipaddress
+import json
+import mimetypes
 import secrets
 import socket
 import threading
 import time
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import anyio
 import uvicorn
+from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, WebSocketDisconnect
+from fastapi.responses import FileResponse, PlainTextResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dasp.core.errors import OptionError, StateError
-from dasp.page.app import build_app, is_loopback
 from dasp.page.runner import Feed, Runner
 
 FIRST_PORT, PORTS = 8710, 20
+CONNECTIONS = 64  # at a time; more are refused
 LARGEST_MESSAGE = 64 * 1024  # bytes that a browser may send at once
+STATIC = Path(__file__).parent / "static"
+REST = 0.05  # seconds between two looks for news; what is new by then is sent together
+GONE = (WebSocketDisconnect, RuntimeError)  # raised by a send after the browser has closed
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; media-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+mimetypes.add_type("text/javascript", ".js")  # some systems call it plain text
 
 
-class Page:
+class Page(AbstractContextManager["Page"]):
     """A feed on a page, up from its creation until `close`. Also a context manager."""
 
     def __init__(
@@ -28,28 +62,19 @@ class Page:
         name = socket.gethostname() if host in ("0.0.0.0", "::", "") else host
         self.url = f"http://{_netloc(name, port)}/" + (f"?token={token}" if token else "")
         self.runner = Runner(feed, playing)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                build_app(self.runner, token, f"dasp_{port}"),
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                ws_max_size=LARGEST_MESSAGE,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        app = build_app(self.runner, token, f"dasp_{port}")
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False)
+        config.ws_max_size, config.timeout_graceful_shutdown = LARGEST_MESSAGE, 1
+        config.limit_concurrency = CONNECTIONS
+        self._server = uvicorn.Server(config)
         # An event instead of join(): Ctrl-C in join() makes Python think the thread has ended.
         self._ended = threading.Event()
         threading.Thread(target=self._serve, name="dasp-web", daemon=True).start()
         while not self._server.started:
             if self._ended.is_set():
+                self.runner.stop()
                 raise StateError("the web server did not start; see its own message above.")
             time.sleep(0.01)
-        self.runner.start()
-
-    def __enter__(self) -> "Page":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -57,10 +82,9 @@ class Page:
     def wait(self) -> None:
         """Wait for Ctrl-C, then close."""
         try:
-            while not self._ended.wait(0.5):
-                pass
-        except KeyboardInterrupt:
-            pass
+            with suppress(KeyboardInterrupt):
+                while not self._ended.wait(0.5):
+                    pass
         finally:
             self.close()
 
@@ -85,9 +109,7 @@ def open_socket(host: str, port: int | None) -> socket.socket:
     candidates = [*range(FIRST_PORT, FIRST_PORT + PORTS), 0] if port is None else [port]
     for candidate in candidates:
         try:
-            found = socket.getaddrinfo(
-                host, candidate, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
+            found = socket.getaddrinfo(host, candidate, type=socket.SOCK_STREAM)
             family, _, _, _, address = found[0]
             return socket.create_server(address[:2], family=family)
         except OSError as error:
@@ -102,3 +124,119 @@ def open_socket(host: str, port: int | None) -> socket.socket:
 
 def _netloc(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def build_app(runner: Runner, token: str | None = None, cookie: str = "dasp_token") -> FastAPI:
+    """Return the application for a runner; with `token=None` only this computer may enter."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.mount("/static", StaticFiles(directory=STATIC))
+
+    @app.get("/")
+    def index(request: Request) -> Response:
+        page = FileResponse(STATIC / "index.html", media_type="text/html")
+        if token is not None and "token" in request.query_params:
+            page.set_cookie(cookie, token, httponly=True, samesite="lax")
+        return page
+
+    @app.get("/sound/{key}/{index}.wav")
+    def sound(key: str, index: int) -> Response:
+        wav = runner.history.sound(key, index)
+        if wav is None:
+            raise HTTPException(404, "this sound is gone: only the latest are kept.")
+        return Response(wav, media_type="audio/wav")
+
+    @app.websocket("/ws")
+    async def news(line: WebSocket) -> None:
+        await line.accept()
+        await _talk(line, runner)
+
+    @app.middleware("http")
+    async def with_headers(request: Request, answer: Any) -> Response:
+        response: Response = await answer(request)
+        response.headers.update(HEADERS)
+        return response
+
+    app.add_middleware(Access, token=token, cookie=cookie)
+    return app
+
+
+class Access:
+    """Answers 403 to requests that may not see the page, its files, sounds and websocket."""
+
+    def __init__(self, app: ASGIApp, token: str | None, cookie: str) -> None:
+        self.app, self.token, self.cookie = app, token, cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        guarded = scope["type"] in ("http", "websocket")
+        reason = self.refusal(HTTPConnection(scope)) if guarded else None
+        if reason is None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": reason})
+        else:
+            await PlainTextResponse(reason, 403, headers=HEADERS)(scope, receive, send)
+
+    def refusal(self, request: HTTPConnection) -> str | None:
+        """Return why a request is refused, None if it is not."""
+        host = request.headers.get("host", "")
+        if self.token is None and not is_loopback(host):
+            return f"this page answers on this computer only, not as '{host}'."
+        origin = request.headers.get("origin")
+        is_socket = request.scope["type"] == "websocket"
+        if is_socket and origin is not None and origin.partition("://")[2] != host:
+            return "a websocket must come from the page itself."
+        given = request.query_params.get("token") or request.cookies.get(self.cookie) or ""
+        expected = given if self.token is None else self.token
+        if not secrets.compare_digest(given.encode(), expected.encode()):
+            return "open the address that was printed where the page was started: it has a token."
+        return None
+
+
+async def _talk(line: WebSocket, runner: Runner) -> None:
+    """Send the news to a browser and carry out its commands until it disconnects."""
+
+    async def send_news() -> None:
+        seen = -1
+        with suppress(*GONE):
+            while not runner.stopped:
+                news, seen = runner.news(seen)
+                if news is not None:
+                    about = {"about": runner.feed.about()} if news["fresh"] else {}
+                    await line.send_text(json.dumps(news | about, allow_nan=False))
+                await asyncio.sleep(REST)
+            await line.close(1001, "the page is closed")
+        tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send_news)
+            with suppress(*GONE):
+                while (message := await line.receive())["type"] != "websocket.disconnect":
+                    try:
+                        runner.control(_parse(message.get("text")))
+                    except OptionError as error:
+                        await line.send_json({"kind": "error", "message": str(error)})
+            tasks.cancel_scope.cancel()
+    except asyncio.CancelledError:
+        if not runner.stopped:
+            raise  # when the server stops, a browser that does not read is abandoned
+
+
+def _parse(text: str | None) -> dict[str, Any]:
+    try:
+        command = json.loads(text or "")
+    except (ValueError, RecursionError):
+        command = None
+    if not isinstance(command, dict) or "do" not in command:
+        raise OptionError('a message is JSON such as {"do": "pause"}.')
+    return command
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a Host header, with or without a port, is a loopback name or address."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

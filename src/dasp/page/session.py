@@ -8,30 +8,29 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from dasp.core.errors import OptionError
 from dasp.core.types import Diagnosis, Inputs, Outcome, Tokens
+from dasp.corruptions import names
 from dasp.data.shapes import NAMES, SoundingShapes
 from dasp.methods import Adaptation, adapt
 from dasp.methods.dasp import Dasp
 from dasp.methods.robust import Robust
 from dasp.models import load_model
-from dasp.page.runner import Command, Feed, Point, Update, finite
+from dasp.page.runner import RUN_COMMANDS, Command, Feed, Point, Update, finite
 from dasp.page.streams import BATCH, SHOWN, BuiltInStream, StreamBatch, UserStream
 
 WINDOW = 5  # batches of the running accuracy: few, so that a recovery is seen
-MODEL = "sounding_shapes_0"
 # Chosen by `dasp tune` on this data set, see src/dasp/plans/options/sounding_shapes.toml.
 READ_RATE, DASP_RATE = 1e-3, 3e-3
 CLEAN_SAMPLES, CLEAN_BATCH = 128, 32  # given to `fit` of the robust method
 
-ROBUST = f"our method built on DASP, which has seen {CLEAN_SAMPLES} clean samples before"
-DEMO: Mapping[str, tuple[str, dict[str, Any], str]] = {
-    "released": ("dasp", {"variant": "released"}, "DASP as its authors released it"),
-    "paper": ("dasp", {"variant": "paper"}, "DASP as the paper's equations say"),
-    "robust": ("robust", {}, ROBUST),
+VARIANTS = {
+    "released": "DASP as its authors released it",
+    "paper": "DASP as the paper's equations say",
+    "robust": f"our method built on DASP, which has seen {CLEAN_SAMPLES} clean samples before",
 }
-"""The variants of `dasp demo`: method, options, and the words of the legend."""
 
 
 @dataclass
@@ -44,7 +43,6 @@ class Session(Feed):
     stream: BuiltInStream | UserStream
     lanes: Mapping[str, Adaptation]
     title: str
-    mode: str = "own"
     legend: str = ""
     classes: Sequence[str] = ()
     encode: Callable[[Inputs], Tokens] | None = None
@@ -56,38 +54,29 @@ class Session(Feed):
         self._clear()
 
     def about(self) -> dict[str, Any]:
-        """Return what is fixed: title, lanes, modalities, controls."""
+        """Return what is fixed: title, lanes, modalities, commands."""
         tta = self.lanes[self._watched]
         return {
             "title": self.title,
-            "mode": self.mode,
+            "mode": "own",
             "legend": self.legend,
             "modalities": list(tta.method.model.modalities),
             "lanes": list(self.lanes),
             "watched": self._watched,
             "window": WINDOW,
             "profile": _scored_by_profile(tta),
-            **self.stream.about(),
+            "can": list(RUN_COMMANDS),
         }
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of the stream's controls."""
-        return self.stream.state()
-
-    def control(self, command: Command) -> None:
-        """Set a control of the stream."""
-        self.stream.control(command)
 
     def reset(self) -> None:
         """Return every lane to its source state and the stream to its start."""
         for tta in self.lanes.values():
             tta.reset()
-        self.stream.restart()
         self._clear()
 
     def next(self) -> Update | None:
         """Run the next batch through every lane; return None at the end of the stream."""
-        batch = self.stream.next()
+        batch = next(self._batches, None)
         if batch is None:
             return None
         if self.encode is None:
@@ -104,9 +93,9 @@ class Session(Feed):
         return Update(point, [self._sample(i, batch, shares) for i in shown], batch.sounds)
 
     def _clear(self) -> None:
-        self._number = 0
+        self._number, self._batches = 0, iter(self.stream)
         self._recent = {name: deque[tuple[int, int]](maxlen=WINDOW) for name in self.lanes}
-        self._total = dict.fromkeys(self.lanes, (0, 0))
+        self._total = dict.fromkeys(self.lanes, (0, 0))  # (correct, seen), as in `_recent`
 
     def _count(self, outcomes: Mapping[str, Outcome], labels: Tensor | None) -> None:
         if labels is None:
@@ -155,24 +144,42 @@ class Session(Feed):
         return self.classes[index] if index < len(self.classes) else f"class {index}"
 
 
+class DemoSession(Session):
+    """A session on the built-in stream, whose sensors can be damaged from the page."""
+
+    stream: BuiltInStream
+
+    def about(self) -> dict[str, Any]:
+        """Return what is fixed, with the corruptions to choose from."""
+        can = [*RUN_COMMANDS, "order", "severity", "corrupt"]
+        corruptions = {name: names(name) for name in ("audio", "video")}
+        return super().about() | {"mode": "demo", "can": can, "corruptions": corruptions}
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of the stream's controls."""
+        return self.stream.state()
+
+    def control(self, command: Command) -> None:
+        """Set a control of the stream."""
+        self.stream.control(command)
+
+
 def demo_session(variant: str = "released", stream: BuiltInStream | None = None) -> Session:
     """Return Source, READ and DASP, all in their source state, on the built-in stream."""
-    model = load_model(MODEL)
-    method, options, words = DEMO[variant]
-    lanes = {
-        "Source": adapt(model, "source"),
-        "READ": adapt(copy.deepcopy(model), "read", lr=READ_RATE),
-        "DASP": adapt(model, method, lr=DASP_RATE, **options),
-    }
+    model = load_model("sounding_shapes_0")
+    lanes = {"Source": adapt(model, "source")}
+    lanes["READ"] = adapt(copy.deepcopy(model), "read", lr=READ_RATE)
     if variant == "robust":
-        lanes["DASP"].fit(_clean_batches())
-
-    return Session(
+        lanes["DASP"] = adapt(model, "robust", lr=DASP_RATE)
+        clean = DataLoader(SoundingShapes("validation", CLEAN_SAMPLES), CLEAN_BATCH)
+        lanes["DASP"].fit([batch.inputs for batch in clean])
+    else:
+        lanes["DASP"] = adapt(model, "dasp", lr=DASP_RATE, variant=variant)
+    return DemoSession(
         stream or BuiltInStream(),
         lanes,
         title="dasp: a sensor goes bad",
-        mode="demo",
-        legend=f"{words} (learning rate {DASP_RATE:g}); READ (learning rate "
+        legend=f"{VARIANTS[variant]} (learning rate {DASP_RATE:g}); READ (learning rate "
         f"{READ_RATE:g}); Source, the model as trained. All three get the same batches of {BATCH} "
         f"samples, no labels, and predict before they learn.",
         classes=NAMES,
@@ -180,19 +187,12 @@ def demo_session(variant: str = "released", stream: BuiltInStream | None = None)
     )
 
 
-def _clean_batches() -> list[Inputs]:
-    shapes = SoundingShapes("validation", CLEAN_SAMPLES)
-    samples = [shapes[index].inputs for index in range(CLEAN_SAMPLES)]
-    batches = [samples[i : i + CLEAN_BATCH] for i in range(0, CLEAN_SAMPLES, CLEAN_BATCH)]
-    return [{name: torch.stack([s[name] for s in batch]) for name in batch[0]} for batch in batches]
-
-
 def _scored_by_profile(tta: Adaptation) -> bool:
     """Return whether the score is the distance from clean samples instead of redundancy."""
     if not isinstance(tta.method, Robust):
         return False
     diagnoser = tta.method.diagnoser
-    return diagnoser.rules.score == "profile" and bool(diagnoser.fitted)
+    return diagnoser.score == "profile" and bool(diagnoser.fitted)
 
 
 def _thresholds(tta: Adaptation, diagnosis: Diagnosis) -> dict[str, float]:

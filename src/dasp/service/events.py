@@ -17,19 +17,21 @@ A number that is not finite is null, so that every line is JSON.
 import errno
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dasp.core.errors import DataError, OptionError
 from dasp.core.types import Outcome
-from dasp.service.metrics import Counters, Gauges, exposition
+from dasp.service.metrics import Counters, exposition
 
 LIMIT = 64 * 2**20  # bytes per file; with the previous file, a log takes at most twice this
+COUNTED = {"reset": "resets", "save": "saves", "load": "loads", "resume": "loads"}
 Event = dict[str, Any]
+Norms = Callable[[], Mapping[str, float]]
 LOGGER = logging.getLogger("dasp")
 
 
@@ -47,11 +49,17 @@ class EventLog:
         if self.path.is_dir():
             raise OptionError(f"log={str(path)!r} is a directory: give the path of a file.")
         if self.path.exists():
-            self._refuse_foreign()
+            with self.path.open("rb") as file:
+                first = file.readline()
+            if first.endswith(b"\n") and not isinstance(_parsed(first), dict):
+                raise OptionError(
+                    f"log={str(path)!r} exists and is not an event log: give another path."
+                )
 
     def write(self, event: Mapping[str, Any]) -> None:
         """Append one event, completely or not at all; raise OSError if that fails."""
-        line = (json.dumps(_plain(event), allow_nan=False) + "\n").encode()
+        plain = json.loads(json.dumps(event, default=_text), parse_constant=lambda _: None)
+        line = (json.dumps(plain) + "\n").encode()
         if not self._mended:
             self._mend()
         if self.path.exists() and 0 < self.path.stat().st_size > self.limit - len(line):
@@ -67,27 +75,15 @@ class EventLog:
 
     def to_disk(self) -> None:
         """Wait until everything written would survive a power failure."""
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
 
     def _mend(self) -> None:
         """Remove a last line that a kill has truncated."""
         if self.path.exists():
             with self.path.open("rb+") as file:
-                whole = file.read().rfind(b"\n") + 1
-                file.truncate(whole)
+                file.truncate(file.read().rfind(b"\n") + 1)
         self._mended = True
-
-    def _refuse_foreign(self) -> None:
-        with self.path.open("rb") as file:
-            first = file.readline()
-        if first.endswith(b"\n") and not isinstance(_parsed(first), dict):
-            raise OptionError(
-                f"log={str(self.path)!r} exists and is not an event log: give another path."
-            )
 
 
 def older(path: Path) -> Path:
@@ -114,122 +110,8 @@ def read(path: str | Path) -> list[Event]:
     return kept
 
 
-class Recorder:
-    """The counters of an adaptation and, optionally, its event log.
-
-    `about` describes the run in the "start" event. A failure to write never costs a prediction.
-    """
-
-    def __init__(
-        self, modalities: Sequence[str], about: Mapping[str, Any], log: str | Path | None
-    ) -> None:
-        self.counters = Counters(modalities)
-        self.log = None if log is None else EventLog(log)
-        self._about, self._begun, self._warned = about, False, False
-        self._fit: dict[str, Any] | None = None
-        self._last: Outcome | None = None
-        self._last_time = 0.0
-
-    def outcome(
-        self,
-        outcome: Outcome,
-        present: Sequence[str],
-        index: int,
-        norms: Callable[[], Mapping[str, float]],
-        frozen: bool = False,
-    ) -> None:
-        """Record the outcome of one call; `norms` is only called if there is a log."""
-        counters, size = self.counters, len(outcome.logits)
-        missing = [name for name in counters.modalities if name not in present]
-        event: dict[str, Any] = {"event": "frozen" if frozen else "batch"}
-        if self.log is not None:
-            event |= {"index": index, "size": size, "present": present, "missing": missing}
-            event |= {"scores": None, "biased": None, "updated": outcome.updated}
-            if outcome.diagnosis is not None:
-                event |= {"scores": outcome.diagnosis.scores, "biased": outcome.diagnosis.biased}
-            event |= {"loss": outcome.loss, "rejected": outcome.rejected}
-            event |= {"rollback": outcome.rollback, "norms": norms()}
-            self._write(event)
-        if frozen:
-            counters.add("frozen")
-            return
-        self._last, self._last_time = outcome, time.time()
-        counters.add("batches")
-        counters.add("samples", size)
-        counters.add("updates", outcome.updated)
-        counters.add("rejections", outcome.rejected is not None)
-        counters.add("rollbacks", outcome.rollback is not None)
-        counters.add_each("missing", missing)
-        if outcome.diagnosis is not None:
-            counters.add_each("flags", outcome.diagnosis.biased)
-
-    def error(self, error: Exception) -> None:
-        """Record a call that ended in an exception."""
-        if self.log is not None:
-            self._write({"event": "error", "error": f"{type(error).__name__}: {error}"})
-        self.counters.add("batches")
-        self.counters.add("errors")
-
-    def event(self, kind: str, count: str | None = None, path: str | Path | None = None) -> None:
-        """Record an event other than a batch."""
-        if count is not None:
-            self.counters.add(count)
-        if self.log is not None:
-            self._write({"event": kind} | ({} if path is None else {"path": path}))
-
-    def to_disk(self) -> None:
-        """Write the log to disk, so that it survives a power failure."""
-        if self.log is not None:
-            self.guarded(self.log.to_disk, "the event log")
-
-    def guarded(self, action: Callable[[], None], what: str) -> bool:
-        """Run a write; count a failure, warn once, and continue. Return whether it succeeded."""
-        try:
-            action()
-        except OSError as error:
-            self.counters.add("write_errors")
-            if not self._warned:
-                LOGGER.warning("dasp could not write %s and continues without: %s", what, error)
-                self._warned = True
-            return False
-        return True
-
-    def metrics(self, index: int, norms: Mapping[str, float]) -> str:
-        """Return the counters, last scores and norms in Prometheus' text format."""
-        diagnosis = self._last.diagnosis if self._last else None
-        gauges: Gauges = {
-            "batch_index": ("Batches processed since the last reset", index),
-            "last_batch_timestamp_seconds": ("Time of the last batch", self._last_time),
-            "score": ("Redundancy in the last batch", diagnosis.scores if diagnosis else {}),
-            "adapter_norm": ("Distance of the adapters from their source state", norms),
-        }
-        return exposition(self.counters, gauges)
-
-    def _write(self, event: dict[str, Any]) -> None:
-        assert self.log is not None
-        if not self._begun and event["event"] == "fit":
-            self._fit = event  # the next event shows whether a run starts or resumes
-            return
-        if not self._begun and event["event"] != "resume":
-            modalities = self.counters.modalities
-            self._append({"event": "start", **self._about, "modalities": modalities})
-            if self._fit is not None:
-                self._append(self._fit)
-        self._begun = True
-        self._append(event)
-
-    def _append(self, event: dict[str, Any]) -> None:
-        assert self.log is not None
-        place = {"event": event["event"], "time": time.time()}
-        place["batch"] = self.counters.totals["batches"]
-        log, line = self.log, {**place, **event}
-        self.guarded(lambda: log.write(line), f"the event log {log.path}")
-
-
 def _lines(path: Path) -> Iterator[Event]:
-    for file in (older(path), path):
-        if not file.is_file():
-            continue
+    for file in filter(Path.is_file, (older(path), path)):
         lines = file.read_bytes().split(b"\n")
         for number, line in enumerate(lines[:-1], start=1):  # after the last \n: a truncated line
             event = _parsed(line)
@@ -245,16 +127,98 @@ def _parsed(line: bytes) -> Any:
         return None
 
 
-def _plain(value: Any) -> Any:
-    """Convert a value to JSON types; numbers that are not finite become None."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(own) for name, own in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(own) for own in value]
-    if isinstance(value, set | frozenset):
-        return sorted(map(str, value))
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return str(value)
+def _text(value: object) -> str | list[str]:
+    """Return what JSON has no type for, such as a set or a path, as text."""
+    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
+
+
+class Recorder:
+    """The counters of an adaptation and, optionally, its event log.
+
+    `about` describes the run in the "start" event. A failure to write never costs a prediction.
+    """
+
+    def __init__(
+        self, modalities: Sequence[str], about: Mapping[str, Any], log: str | Path | None
+    ) -> None:
+        self.counters = Counters(modalities)
+        self.log = None if log is None else EventLog(log)
+        self._about, self._begun, self._warned = about, False, False
+        self._fit: list[Event] = []
+        self._scores: Mapping[str, float] = {}  # of the last batch
+        self._last_time = 0.0
+
+    def outcome(
+        self, outcome: Outcome, present: Sequence[str], index: int, norms: Norms, frozen: bool
+    ) -> None:
+        """Record the outcome of one call; `norms` is only called if there is a log."""
+        counters, size, found = self.counters, len(outcome.logits), outcome.diagnosis
+        missing = [name for name in counters.modalities if name not in present]
+        if self.log is not None:
+            event: Event = {"event": "frozen" if frozen else "batch", "index": index, "size": size}
+            event |= {"present": present, "missing": missing, "scores": found and found.scores}
+            event |= {"biased": found and found.biased, "updated": outcome.updated}
+            event |= {"loss": outcome.loss, "rejected": outcome.rejected}
+            self._write(event | {"rollback": outcome.rollback, "norms": norms()})
+        if frozen:
+            counters.add(frozen=1)
+            return
+        self._scores, self._last_time = found.scores if found else {}, time.time()
+        counters.add(batches=1, samples=size, updates=outcome.updated)
+        counters.add(rejections=bool(outcome.rejected), rollbacks=bool(outcome.rollback))
+        counters.add_each("missing", missing)
+        counters.add_each("flags", found.biased if found else ())
+
+    def error(self, error: Exception) -> None:
+        """Record a call that ended in an exception."""
+        self._write({"event": "error", "error": f"{type(error).__name__}: {error}"})
+        self.counters.add(batches=1, errors=1)
+
+    def event(self, kind: str, path: str | Path | None = None) -> None:
+        """Record an event other than a batch."""
+        if kind in COUNTED:
+            self.counters.add(**{COUNTED[kind]: 1})
+        self._write({"event": kind} if path is None else {"event": kind, "path": path})
+
+    def to_disk(self) -> None:
+        """Write the log to disk, so that it survives a power failure."""
+        if self.log is not None:
+            self.guarded(self.log.to_disk, "the event log")
+
+    def guarded(self, action: Callable[[], None], what: str) -> bool:
+        """Run a write; count a failure, warn once, and continue. Return whether it succeeded."""
+        try:
+            action()
+        except OSError as error:
+            self.counters.add(write_errors=1)
+            if not self._warned:
+                LOGGER.warning("dasp could not write %s and continues without: %s", what, error)
+                self._warned = True
+            return False
+        return True
+
+    def metrics(self, index: int, norms: Mapping[str, float]) -> str:
+        """Return the counters, last scores and norms in Prometheus' text format."""
+        return exposition(
+            self.counters,
+            batch_index=("Batches processed since the last reset", index),
+            last_batch_timestamp_seconds=("Time of the last batch", self._last_time),
+            score=("Redundancy in the last batch", self._scores),
+            adapter_norm=("Distance of the adapters from their source state", norms),
+        )
+
+    def _write(self, event: Event) -> None:
+        if self.log is None:
+            return
+        if not self._begun and event["event"] == "fit":
+            self._fit = [event]  # the next event shows whether a run starts or resumes
+            return
+        events = [event]
+        if not self._begun and event["event"] != "resume":
+            start = {"event": "start", **self._about, "modalities": self.counters.modalities}
+            events = [start, *self._fit, event]
+        self._begun = True
+        for each in events:
+            place = {"time": time.time(), "batch": self.counters.totals["batches"]}
+            line = {"event": each["event"], **place, **each}
+            self.guarded(partial(self.log.write, line), f"the event log {self.log.path}")

@@ -1,10 +1,11 @@
 """Metrics of a running adaptation, as a plain dict and in Prometheus' text format."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 TOTALS = {
     "batches": "Batches given outside of frozen(), whatever their outcome",
@@ -23,15 +24,14 @@ BY_MODALITY = {
     "flags": "Batches in which a modality was diagnosed as biased",
     "missing": "Batches without a modality",
 }
-Gauges = Mapping[str, tuple[str, float | Mapping[str, float]]]
-"""{name: (help, value or {modality: value})}"""
+Value = float | Mapping[str, float]
+"""A number, or one per modality."""
 
 
 class Counters:
     """Counts that only grow, by name, and for BY_MODALITY also by modality.
 
-    They are plain integers, so that an adaptation can be copied and its counts saved with its
-    state; `collect` gives them to a Prometheus registry.
+    They are plain integers, so that they can be copied and saved with the state of an adaptation.
     """
 
     def __init__(self, modalities: Iterable[str]) -> None:
@@ -39,15 +39,15 @@ class Counters:
         self.totals = dict.fromkeys(TOTALS, 0)
         self.by_modality = {name: dict.fromkeys(self.modalities, 0) for name in BY_MODALITY}
 
-    def add(self, name: str, count: int = 1) -> None:
-        """Add to one count."""
-        self.totals[name] += count
+    def add(self, **counts: int) -> None:
+        """Add to some of the totals."""
+        for name, count in counts.items():
+            self.totals[name] += count
 
     def add_each(self, name: str, modalities: Iterable[str]) -> None:
         """Add one for each of some modalities."""
-        own = self.by_modality[name]
         for modality in modalities:
-            own[modality] = own.get(modality, 0) + 1
+            self.by_modality[name][modality] += 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return a copy as plain dicts and ints."""
@@ -60,44 +60,33 @@ class Counters:
             then = counts.get(name, {})
             self.by_modality[name] = {m: int(then.get(m, 0)) for m in own}
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the counts as Prometheus metrics."""
-        for name, text in TOTALS.items():
-            yield CounterMetricFamily(f"dasp_{name}", text, value=self.totals[name])
-        for name, text in BY_MODALITY.items():
-            family = CounterMetricFamily(f"dasp_{name}", text, labels=["modality"])
-            for modality, count in self.by_modality[name].items():
-                family.add_metric([modality], count)
-            yield family
+
+class _Metrics(list[Metric], Collector):
+    def collect(self) -> Iterable[Metric]:
+        return self
 
 
-class _Collector:
-    """The metrics of one adaptation at one moment."""
-
-    def __init__(self, counters: Counters, gauges: Gauges) -> None:
-        self._counters, self._gauges = counters, gauges
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._counters.collect()
-        for name, (text, value) in self._gauges.items():
-            if not isinstance(value, Mapping):
-                yield GaugeMetricFamily(f"dasp_{name}", text, value=value)
-                continue
-            family = GaugeMetricFamily(f"dasp_{name}", text, labels=["modality"])
-            for modality, own in value.items():
-                family.add_metric([modality], own)
-            yield family
-
-
-def exposition(counters: Counters, gauges: Gauges) -> str:
-    """Return counters and gauges in Prometheus' text format, from a registry of their own.
+def exposition(counters: Counters, **gauges: tuple[str, Value]) -> str:
+    """Return counters and gauges, name=(help, value), in Prometheus' text format.
 
     >>> counters = Counters(["audio"])
-    >>> counters.add("batches")
-    >>> text = exposition(counters, {"score": ("Last score", {"audio": 0.5})})
+    >>> counters.add(batches=1)
+    >>> text = exposition(counters, score=("Last score", {"audio": 0.5}))
     >>> [line for line in text.splitlines() if line[0] != "#" and not line.endswith(" 0.0")]
     ['dasp_batches_total 1.0', 'dasp_score{modality="audio"} 0.5']
     """
-    registry = CollectorRegistry()
-    registry.register(_Collector(counters, gauges))
-    return generate_latest(registry).decode()
+    counts, helps = counters.as_dict(), TOTALS | BY_MODALITY
+    metrics = [_metric(CounterMetricFamily, n, text, counts[n]) for n, text in helps.items()]
+    metrics += [_metric(GaugeMetricFamily, n, text, value) for n, (text, value) in gauges.items()]
+    return generate_latest(_Metrics(metrics)).decode()
+
+
+def _metric(
+    kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, value: Value
+) -> Metric:
+    if not isinstance(value, Mapping):
+        return kind(f"dasp_{name}", text, value=value)
+    family = kind(f"dasp_{name}", text, labels=["modality"])
+    for modality, own in value.items():
+        family.add_metric([modality], own)
+    return family

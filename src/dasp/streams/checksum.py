@@ -1,83 +1,50 @@
 """Short hashes of the first samples of each domain, to tell whether two labs have the same data."""
 
 import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from dasp.core.errors import DataError, OptionError, cause
-from dasp.core.files import atomic_path
+from dasp.core.errors import OptionError
 from dasp.core.progress import with_bar
 from dasp.core.sound import pcm16
 from dasp.data.clips import Manifest
 from dasp.data.loading import ClipDataset, run_jobs
 from dasp.data.shapes import FLAVOURS, SENSORS, SPLITS, SoundingShapes
-from dasp.streams.corrupt import check_records
-from dasp.streams.domains import Domain, DomainDamage, all_domains, domain_dataset
+from dasp.streams.domains import DomainDamage, all_domains
 
-DIGITS = 16
 BUILT_IN = Path(__file__).parents[1] / "data" / "shapes" / "checksums.json"
+
+Read = Callable[[int], bytes]  # of a sample by its index
 
 
 def checksums(
     manifest: Manifest,
-    domains: Sequence[Domain],
+    damages: Sequence[DomainDamage],
     count: int = 4,
-    seed: int = 0,
-    frame: int | None = None,
-    frost_dir: Path | None = None,
-    noise_dir: Path | None = None,
-    on_disk: bool = False,
-    out: Path | None = None,
     workers: int | None = None,
     show: bool = False,
 ) -> dict[str, str]:
     """Return {domain: hash} of the pixels and 16-bit samples of the first `count` clips.
 
-    The clean frames and sounds come first, as "video/clean" and "audio/clean". With `on_disk`
-    the corrupted tree is read; the hashes are the same, and a tree that was made with another
-    seed or other settings is refused.
+    The clean frames and sounds come first, as "video/clean" and "audio/clean".
     """
     if count < 1:
         raise OptionError(f"count, the number of clips to hash, must be at least 1, not {count}.")
-    if on_disk:
-        damages = [DomainDamage(domain, seed, frost_dir, noise_dir) for domain in domains]
-        check_records(manifest, damages, out)
     few = manifest.first(count)
-    work: list[tuple[str, Domain | None]] = [(modality, None) for modality in ("video", "audio")]
-    work += [(domain.modality, domain) for domain in domains]
-
-    settings = partial(
-        domain_dataset,
-        few,
-        seed=seed,
-        frame=frame,
-        frost_dir=frost_dir,
-        noise_dir=noise_dir,
-        on_disk=on_disk,
-        out=out,
-    )
-    results = run_jobs(partial(_hash, settings), work, workers)
-    hashes = list(with_bar(results, len(work), "checksum", show))
-    labels = [str(domain or f"{modality}/clean") for modality, domain in work]
-    return dict(zip(labels, hashes, strict=True))
+    reads = {f"{m}/clean": partial(_clip_bytes, ClipDataset(few), m) for m in ("video", "audio")}
+    for damage in damages:
+        clips = ClipDataset(few, damage=damage)
+        reads[str(damage.domain)] = partial(_clip_bytes, clips, damage.modality)
+    return _hashes(reads, len(few.clips), workers, show)
 
 
-def _hash(settings: "partial[ClipDataset]", work: tuple[str, Domain | None]) -> str:
-    modality, domain = work
-    dataset = settings(domain)
-    digest = hashlib.sha256()
-    for index in range(len(dataset)):
-        if modality == "video":
-            values = np.array(dataset.picture(index))
-        else:
-            values = pcm16(dataset.wave(index))
-        digest.update(f"{values.shape}".encode())
-        digest.update(values.tobytes())
-    return digest.hexdigest()[:DIGITS]
+def _clip_bytes(clips: ClipDataset, modality: str, index: int) -> bytes:
+    values = np.array(clips.picture(index)) if modality == "video" else pcm16(clips.wave(index))
+    return f"{values.shape}".encode() + values.tobytes()
 
 
 def shapes_checksums(
@@ -88,56 +55,36 @@ def shapes_checksums(
     Hashed are the first `count` clean samples of each flavour, split and sensor, and the first
     four test samples under each corruption at severity 5.
     """
-    sets = [
-        (SoundingShapes(split, count, flavour), sensor)
-        for flavour in FLAVOURS
-        for split in SPLITS
-        for sensor in SENSORS
-    ]
-    damages = [DomainDamage(domain) for domain in all_domains(SENSORS, severities=[5])]
-    sets += [(SoundingShapes("test", 4, damage=damage), damage.modality) for damage in damages]
-    hashes = with_bar(run_jobs(_hash_shapes, sets, workers), len(sets), "checksum", show)
-    return dict(hashes)
-
-
-def _hash_shapes(part: tuple[SoundingShapes, str]) -> tuple[str, str]:
-    shapes, sensor = part
-    digest = hashlib.sha256()
-    for index in range(len(shapes)):
-        if sensor == "audio":
-            values = pcm16(shapes.wave(index)).astype("<i2")
-        else:
-            values = shapes.frame(index) if sensor == "video" else shapes.depth(index)
-        digest.update(f"{shapes.label(index)}{shapes.content(index)}".encode())
-        digest.update(values.tobytes())
-    domain = shapes.damage.domain if isinstance(shapes.damage, DomainDamage) else None
-    return f"{shapes.flavour}/{shapes.split}/{domain or sensor}", digest.hexdigest()[:DIGITS]
-
-
-def save_checksums(path: Path, hashes: dict[str, str]) -> None:
-    """Write hashes as JSON."""
-    with atomic_path(path) as part:
-        part.write_text(json.dumps(hashes, indent=1) + "\n", encoding="utf-8")
-
-
-def read_checksums(path: Path) -> dict[str, str]:
-    """Return the hashes written by `save_checksums`."""
-    try:
-        theirs: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read the checksums {path}: {cause(error)}.") from error
-    if not isinstance(theirs, dict):
-        raise DataError(
-            f"{path} has no checksums in it: make them with 'dasp data checksum --save'."
+    clean: dict[str, Read] = {
+        f"{flavour}/{split}/{sensor}": partial(
+            _shape_bytes, SoundingShapes(split, count, flavour), sensor
         )
-    return theirs
+        for flavour, split, sensor in product(FLAVOURS, SPLITS, SENSORS)
+    }
+    damaged: dict[str, Read] = {}
+    for domain in all_domains(SENSORS, severities=[5]):
+        shapes = SoundingShapes("test", 4, damage=DomainDamage(domain))
+        damaged[f"balanced/test/{domain}"] = partial(_shape_bytes, shapes, domain.modality)
+    return _hashes(clean, count, workers, show) | _hashes(damaged, 4, workers, show)
 
 
-def differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    """Return the domains whose hashes differ or exist on one side only.
+def _shape_bytes(shapes: SoundingShapes, sensor: str, index: int) -> bytes:
+    if sensor == "audio":
+        values = pcm16(shapes.wave(index)).astype("<i2").tobytes()
+    else:
+        values = (shapes.frame(index) if sensor == "video" else shapes.depth(index)).tobytes()
+    return f"{shapes.label(index)}{shapes.content(index)}".encode() + values
 
-    >>> differences({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"})
-    ['b', 'c']
-    """
-    names = [*ours, *(name for name in theirs if name not in ours)]
-    return [name for name in names if ours.get(name) != theirs.get(name)]
+
+def _hashes(
+    reads: Mapping[str, Read], count: int, workers: int | None, show: bool
+) -> dict[str, str]:
+    results = run_jobs(partial(_hash, count), list(reads.values()), workers)
+    return dict(zip(reads, with_bar(results, len(reads), "checksum", show), strict=True))
+
+
+def _hash(count: int, read: Read) -> str:
+    digest = hashlib.sha256()
+    for index in range(count):
+        digest.update(read(index))
+    return digest.hexdigest()[:16]

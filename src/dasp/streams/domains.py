@@ -5,17 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasp.core.errors import OptionError
-from dasp.core.sound import from_pcm16, pcm16
+from dasp.core.errors import OptionError, unknown_name
+from dasp.core.extras import Pillow
+from dasp.core.sound import on_grid, pcm16
 from dasp.corruptions import corrupt_depth, corrupt_frame, corrupt_sound, names
 from dasp.corruptions.base import registry
-from dasp.data.clips import Manifest, premade
+from dasp.data.clips import Manifest
 from dasp.data.loading import ClipDataset
-from dasp.data.media import jpeg, read_frame
+from dasp.data.media import jpeg
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -48,8 +50,7 @@ def all_domains(
     known = {name for modality in modalities for name in names(modality)}
     for name in corruptions:
         if name not in known:
-            for modality in modalities:
-                registry(modality)[name]  # raises an error that names the closest one
+            raise OptionError(unknown_name("corruption", name, known))
     return [
         Domain(modality, name, severity)
         for modality in modalities
@@ -61,7 +62,7 @@ def all_domains(
 
 @dataclass(frozen=True)
 class DomainDamage:
-    """The corruption of clips by one domain, with the loss of saving: JPEG frames, 16-bit sounds.
+    """The corruption of samples by one domain, with the loss of saving: JPEG frames, 16-bit sounds.
 
     A clip corrupted while loading therefore equals one read from a corrupted tree, bit for bit.
     Depth maps, which only the built-in set has, are integers anyway.
@@ -77,64 +78,38 @@ class DomainDamage:
         """Return the corrupted modality."""
         return self.domain.modality
 
-    def frame_file(self, image: NDArray[np.uint8], sample_id: str) -> bytes:
-        """Corrupt an (H, W, 3) image and return it as a JPEG file."""
-        name, severity = self.domain.corruption, self.domain.severity
-        return jpeg(corrupt_frame(image, name, severity, self.seed, sample_id, self.frost_dir))
+    def __call__(self, sample: NDArray[Any], sample_id: str) -> NDArray[Any]:
+        """Corrupt a sample as if it had been saved and read again."""
+        damaged = self.unsaved(sample, sample_id)
+        if self.modality == "video":
+            return np.array(Pillow.open(BytesIO(jpeg(damaged))))
+        return on_grid(damaged) if self.modality == "audio" else damaged
 
-    def frame(self, image: NDArray[np.uint8], sample_id: str) -> NDArray[np.uint8]:
-        """Corrupt an (H, W, 3) image as if it had been saved and read again."""
-        return np.array(read_frame(BytesIO(self.frame_file(image, sample_id)), sample_id))
-
-    def sound_pcm(self, wave: NDArray[np.float32], sample_id: str) -> NDArray[np.int16]:
-        """Corrupt a 16 kHz (samples,) wave and return its 16-bit samples."""
-        name, severity = self.domain.corruption, self.domain.severity
-        return pcm16(
-            corrupt_sound(wave, name, severity, self.seed, sample_id, noise_dir=self.noise_dir)
-        )
-
-    def sound(self, wave: NDArray[np.float32], sample_id: str) -> NDArray[np.float32]:
-        """Corrupt a 16 kHz (samples,) wave as if it had been saved and read again."""
-        return from_pcm16(self.sound_pcm(wave, sample_id))
-
-    def depth(self, depth: NDArray[np.uint16], sample_id: str) -> NDArray[np.uint16]:
-        """Corrupt an (H, W) depth map in millimetres."""
-        name, severity = self.domain.corruption, self.domain.severity
-        return corrupt_depth(depth, name, severity, self.seed, sample_id)
+    def unsaved(self, sample: NDArray[Any], sample_id: str) -> NDArray[Any]:
+        """Corrupt an (H, W, 3) image, a 16 kHz (samples,) wave or an (H, W) depth map in mm."""
+        settings = (self.domain.corruption, self.domain.severity, self.seed, sample_id)
+        if self.modality == "video":
+            return corrupt_frame(sample, *settings, frost_dir=self.frost_dir)
+        if self.modality == "audio":
+            return corrupt_sound(sample, *settings, noise_dir=self.noise_dir)
+        return corrupt_depth(sample, *settings)
 
     def fingerprint(self) -> str:
         """Return a hash of a fixed corrupted sample; it depends on seed, textures and code."""
         ramp = np.arange(64 * 64 * 3) * 7 % 251
-        if self.modality == "video":
-            image = ramp.reshape(64, 64, 3).astype(np.uint8)
-            name, severity = self.domain.corruption, self.domain.severity
-            damaged = corrupt_frame(image, name, severity, self.seed, "probe", self.frost_dir)
-            return hashlib.sha256(damaged.tobytes()).hexdigest()[:16]
-        if self.modality == "depth":
-            depth = (ramp[: 32 * 32] * 8 + 500).reshape(32, 32).astype(np.uint16)
-            return hashlib.sha256(self.depth(depth, "probe").tobytes()).hexdigest()[:16]
-        wave = (ramp / 502 - 0.25).astype(np.float32)
-        return hashlib.sha256(self.sound_pcm(wave, "probe").tobytes()).hexdigest()[:16]
+        probes: dict[str, NDArray[Any]] = {
+            "video": ramp.reshape(64, 64, 3).astype(np.uint8),
+            "audio": (ramp / 502 - 0.25).astype(np.float32),
+            "depth": (ramp[: 32 * 32] * 8 + 500).reshape(32, 32).astype(np.uint16),
+        }
+        damaged = self.unsaved(probes[self.modality], "probe")
+        stored = pcm16(damaged) if self.modality == "audio" else damaged
+        return hashlib.sha256(stored.tobytes()).hexdigest()[:16]
 
 
-def domain_dataset(
-    manifest: Manifest,
-    domain: Domain | None,
-    seed: int = 0,
-    frame: int | None = None,
-    frost_dir: Path | None = None,
-    noise_dir: Path | None = None,
-    on_disk: bool = False,
-    out: Path | None = None,
-) -> ClipDataset:
+def domain_dataset(manifest: Manifest, domain: Domain | None, seed: int = 0) -> ClipDataset:
     """Return the clips of a domain (None: clean), corrupted while loading.
 
-    With `on_disk` they are read from the tree written by `dasp corrupt` or READ's scripts, beside
-    the clean files or in `out`.
+    For your own textures or recordings, give a `DomainDamage` to a `dasp.data.ClipDataset`.
     """
-    if domain is None:
-        return ClipDataset(manifest, frame)
-    if on_disk:
-        moved = premade(manifest, domain.modality, domain.corruption, domain.severity, out)
-        return ClipDataset(moved, frame)
-    return ClipDataset(manifest, frame, DomainDamage(domain, seed, frost_dir, noise_dir))
+    return ClipDataset(manifest, None if domain is None else DomainDamage(domain, seed))

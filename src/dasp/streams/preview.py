@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +15,11 @@ from dasp.corruptions import names
 from dasp.data.clips import Clip
 from dasp.data.features import corruption_image, fbank
 from dasp.data.media import read_frame, read_wave
-from dasp.data.shapes import SENSORS, SoundingShapes
+from dasp.data.shapes import SoundingShapes
 from dasp.streams.domains import SEVERITIES, Domain, DomainDamage
 
 NAMES = ("frames", "sounds", "depths")
-CELL = 160  # pixels per picture
-GAP = 6
-LEFT = 150  # width of the names
-TOP = 34
+CELL, GAP, LEFT, TOP = 160, 6, 150, 34  # pixels: a picture, around it, the names, the headings
 COLOURS = np.array(  # dark blue to yellow, uniform in lightness
     [(12, 8, 60), (84, 18, 120), (170, 50, 100), (235, 110, 50), (250, 220, 90)], dtype=float
 )
@@ -29,77 +28,29 @@ NEAR, FAR = 500.0, 2800.0  # millimetres at the bright and the dark end of the c
 NOTHING = (200, 200, 200)  # pixels without return
 
 
-def preview_frames(
-    clip: Clip, seed: int = 0, frame: int | None = None, frost_dir: Path | None = None
-) -> Image.Image:
-    """Return a sheet of one frame: one row per corruption, clean and severities 1 to 5."""
-    index = clip.frame_index(frame)
-    image = corruption_image(read_frame(clip.frames[index]))
-
-    def picture(domain: Domain | None) -> Image.Image:
-        if domain is None:
-            return Image.fromarray(image)
-        damage = DomainDamage(domain, seed, frost_dir=frost_dir)
-        return Image.fromarray(damage.frame(image, clip.frame_id(index)))
-
-    return _sheet("video", picture, f"{clip.id}, frame {index}, seed {seed}")
-
-
-def preview_sounds(clip: Clip, seed: int = 0, noise_dir: Path | None = None) -> Image.Image:
-    """Return a sheet of spectrograms: one row per corruption, time to the right, pitch upwards."""
-    wave = read_wave(clip.wav)
-
-    def picture(domain: Domain | None) -> Image.Image:
-        if domain is None:
-            return spectrogram(wave)
-        damage = DomainDamage(domain, seed, noise_dir=noise_dir)
-        return spectrogram(damage.sound(wave, clip.id))
-
-    return _sheet("audio", picture, f"{clip.id}, log-mel, seed {seed}")
+def preview_clip(
+    clip: Clip, seed: int, frost_dir: Path | None, noise_dir: Path | None
+) -> list[Image.Image]:
+    """Return the sheets of the middle frame and of the sound of a clip."""
+    image, wave = corruption_image(read_frame(clip.frame)), read_wave(clip.wav)
+    damage = partial(DomainDamage, seed=seed, frost_dir=frost_dir, noise_dir=noise_dir)
+    return [
+        _sheet("video", image, clip.frame_id, damage, f"{clip.frame_id}, seed {seed}"),
+        _sheet("audio", wave, clip.id, damage, f"{clip.id}, log-mel, seed {seed}"),
+    ]
 
 
 def preview_shapes(index: int = 0, flavour: str = "balanced", seed: int = 0) -> list[Image.Image]:
     """Return the sheets of one sample of the built-in set: frames, sounds and depths."""
-
-    def sample(domain: Domain | None) -> SoundingShapes:
-        damage = None if domain is None else DomainDamage(domain, seed)
-        return SoundingShapes("test", index + 1, flavour, damage=damage, modalities=SENSORS)
-
-    pictures: dict[str, Callable[[Domain | None], Image.Image]] = {
-        "video": lambda domain: Image.fromarray(sample(domain).frame(index)),
-        "audio": lambda domain: spectrogram(sample(domain).wave(index)),
-        "depth": lambda domain: distances(sample(domain).depth(index)),
+    shapes = SoundingShapes("test", index + 1, flavour)
+    name, damage = shapes.sample_id(index), partial(DomainDamage, seed=seed)
+    samples: dict[str, NDArray[Any]] = {
+        "video": shapes.frame(index),
+        "audio": shapes.wave(index),
+        "depth": shapes.depth(index),
     }
-    title = f"{sample(None).sample_id(index)}, seed {seed}"
-    return [_sheet(modality, picture, title) for modality, picture in pictures.items()]
-
-
-def distances(depth: NDArray[np.uint16]) -> Image.Image:
-    """Return an (H, W) depth map in millimetres as a picture: near is bright, no return is grey.
-
-    >>> distances(np.full((32, 32), 900, np.uint16)).size
-    (32, 32)
-    """
-    pixels = _coloured(np.clip((FAR - depth) / (FAR - NEAR), 0, 1))
-    pixels[depth == 0] = NOTHING
-    return Image.fromarray(pixels)
-
-
-def spectrogram(wave: NDArray[np.float32]) -> Image.Image:
-    """Return the log-mel energies of a (samples,) wave as a picture, 128 mels high.
-
-    >>> spectrogram(np.zeros(16000, np.float32)).size
-    (98, 128)
-    """
-    energies = fbank(wave).numpy().T[::-1]  # (128, frames), low pitch at the bottom
-    return Image.fromarray(_coloured(np.clip((energies - QUIET) / (LOUD - QUIET), 0, 1)))
-
-
-def _coloured(level: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Return levels from 0 to 1 as colours: (H, W) → (H, W, 3)."""
-    steps = np.linspace(0, 1, len(COLOURS))
-    channels = [np.interp(level, steps, COLOURS[:, channel]) for channel in range(3)]
-    return np.stack(channels, axis=-1).astype(np.uint8)
+    title = f"{name}, seed {seed}"
+    return [_sheet(m, sample, name, damage, title) for m, sample in samples.items()]
 
 
 def save_sheets(sheets: Sequence[Image.Image], folder: Path) -> list[Path]:
@@ -113,23 +64,43 @@ def save_sheets(sheets: Sequence[Image.Image], folder: Path) -> list[Path]:
 
 
 def _sheet(
-    modality: str, picture: Callable[[Domain | None], Image.Image], title: str
+    modality: str,
+    sample: NDArray[Any],
+    sample_id: str,
+    damage: Callable[[Domain], DomainDamage],
+    title: str,
 ) -> Image.Image:
+    """Return one row per corruption: the clean sample, and severities 1 to 5."""
     rows = names(modality)
     step = CELL + GAP
     size = (LEFT + step * (1 + len(SEVERITIES)), TOP * 2 + step * len(rows))
     sheet = Image.new("RGB", size, "white")
-    draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(14)
-    draw.text((GAP, GAP), title, "black", font)
-    headings: Sequence[str] = ("clean", *(f"severity {k}" for k in SEVERITIES))
-    for column, heading in enumerate(headings):
-        draw.text((LEFT + column * step, TOP + GAP), heading, "black", font)
+    write = partial(ImageDraw.Draw(sheet).text, fill="black", font=ImageFont.load_default(14))
+    write((GAP, GAP), title)
+    for column, heading in enumerate(["clean", *(f"severity {k}" for k in SEVERITIES)]):
+        write((LEFT + column * step, TOP + GAP), heading)
     for row, name in enumerate(rows):
         top = TOP * 2 + row * step
-        draw.text((GAP, top + CELL // 2 - 8), name, "black", font)
-        domains = (None, *(Domain(modality, name, k) for k in SEVERITIES))
-        for column, domain in enumerate(domains):
-            cell = picture(domain).resize((CELL, CELL), Image.Resampling.LANCZOS)
+        write((GAP, top + CELL // 2 - 8), name)
+        damages = [damage(Domain(modality, name, severity)) for severity in SEVERITIES]
+        for column, shown in enumerate([sample, *(d(sample, sample_id) for d in damages)]):
+            cell = _picture(modality, shown).resize((CELL, CELL), Image.Resampling.LANCZOS)
             sheet.paste(cell, (LEFT + column * step, top))
     return sheet
+
+
+def _picture(modality: str, sample: NDArray[Any]) -> Image.Image:
+    """Draw a sample: a wave as log-mel, low pitch at the bottom; near distances are bright."""
+    if modality == "video":
+        return Image.fromarray(sample)
+    if modality == "audio":
+        energies = fbank(sample).numpy().T[::-1]  # (128, frames)
+        level = (energies - QUIET) / (LOUD - QUIET)
+    else:
+        level = (FAR - sample) / (FAR - NEAR)
+    steps = np.linspace(0, 1, len(COLOURS))
+    channels = [np.interp(level, steps, channel) for channel in COLOURS.T]
+    pixels = np.stack(channels, axis=-1).astype(np.uint8)  # (H, W, 3)
+    if modality == "depth":
+        pixels[sample == 0] = NOTHING
+    return Image.fromarray(pixels)

@@ -5,7 +5,7 @@ does not change them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, cycle, repeat
 
@@ -16,39 +16,28 @@ from dasp.core.errors import OptionError, unknown_name
 from dasp.corruptions import names
 from dasp.streams.domains import Domain
 
-MISSING, CONSTANT = "missing", "constant"
 ORDERS = ("shuffled", "dirichlet", "sorted")
 CONCENTRATION = 0.1  # of the Dirichlet: most samples of a class fall into one or two batches
 RECURRENCES = 20
 LONG = 100_000  # samples
 
+# The paper's order of alternating corruptions, and between them those of a third sensor.
+_STEPS = (
+    "video gaussian_noise, video shot_noise, audio gaussian_noise, depth speckle, "
+    "video impulse_noise, video defocus_blur, audio traffic, depth dropout, video glass_blur, "
+    "video motion_blur, audio crowd, video zoom_blur, depth fog, video snow, video frost, "
+    "audio rain, depth multipath, video fog, video brightness, audio thunder, video contrast, "
+    "depth quantisation, video elastic_transform, audio wind, video pixelate, depth dead_rows, "
+    "video jpeg_compression"
+)
+_INTERLEAVED = [(m, name) for m, _, name in (s.partition(" ") for s in _STEPS.split(", "))]
 # The published corruptions per modality, in the order of the papers.
 PUBLISHED = {
-    "video": (
-        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur",
-        "motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast",
-        "elastic_transform", "pixelate", "jpeg_compression",
-    ),
-    "audio": ("gaussian_noise", "traffic", "crowd", "rain", "thunder", "wind"),
-    "depth": ("speckle", "dropout", "fog", "multipath", "quantisation", "dead_rows"),
-}  # fmt: skip
-# The paper's order of alternating corruptions: "v" of video, "a" of audio.
-_INTERLEAVED = (
-    "v gaussian_noise, v shot_noise, a gaussian_noise, v impulse_noise, v defocus_blur, a traffic, "
-    "v glass_blur, v motion_blur, a crowd, v zoom_blur, v snow, v frost, a rain, v fog, "
-    "v brightness, a thunder, v contrast, v elastic_transform, a wind, v pixelate, "
-    "v jpeg_compression"
-)
-# The same with a third sensor: a corruption of depth ("d") after every three or four.
-_INTERLEAVED_DEPTH = (
-    "v gaussian_noise, v shot_noise, a gaussian_noise, d speckle, v impulse_noise, "
-    "v defocus_blur, a traffic, d dropout, v glass_blur, v motion_blur, a crowd, v zoom_blur, "
-    "d fog, v snow, v frost, a rain, d multipath, v fog, v brightness, a thunder, v contrast, "
-    "d quantisation, v elastic_transform, a wind, v pixelate, d dead_rows, v jpeg_compression"
-)
+    modality: tuple(name for m, name in _INTERLEAVED if m == modality)
+    for modality in ("video", "audio", "depth")
+}
 # Outdoor corruptions whose severity rises and falls.
-_GRADUAL = "v fog, a rain, v motion_blur, a traffic"
-_LETTERS = {"v": "video", "a": "audio", "d": "depth"}
+_GRADUAL = (("video", "fog"), ("audio", "rain"), ("video", "motion_blur"), ("audio", "traffic"))
 
 PROTOCOLS = (
     "per_domain/video", "per_domain/audio", "continual/video", "continual/audio", "interleaved",
@@ -62,26 +51,20 @@ PROTOCOLS = (
 class Condition:
     """The state of the sensors while a sample is taken; sensors not named are clean.
 
-    >>> fog = Domain("video", "fog", 5)
-    >>> Condition((fog, Domain("audio", "rain", 5))).name
-    'video/fog/5+audio/rain/5'
-    >>> Condition((fog,), missing=("audio",)).name
+    >>> Condition((Domain("video", "fog", 5),), missing=("audio",)).name
     'video/fog/5+audio/missing'
     """
 
-    domains: tuple[Domain, ...] = ()
-    """Corruptions, at most one domain per modality."""
-    missing: tuple[str, ...] = ()
-    """Modalities that are absent from the inputs."""
-    constant: tuple[str, ...] = ()
-    """Modalities that are all zeros."""
+    domains: tuple[Domain, ...] = ()  # at most one per modality
+    missing: tuple[str, ...] = ()  # modalities that are absent from the inputs
+    constant: tuple[str, ...] = ()  # modalities that are all zeros
 
     @property
     def name(self) -> str:
         """Return the name used in results: "clean", or all faults joined by "+"."""
         words = [str(domain) for domain in self.domains]
-        for silence, modalities in ((MISSING, self.missing), (CONSTANT, self.constant)):
-            words += [f"{modality}/{silence}" for modality in modalities]
+        words += [f"{modality}/missing" for modality in self.missing]
+        words += [f"{modality}/constant" for modality in self.constant]
         return "+".join(words) or "clean"
 
     def domain(self, modality: str) -> Domain | None:
@@ -96,14 +79,10 @@ CLEAN = Condition()
 class Visit:
     """One stop of a stream: each sample of the data set occurs once under each condition."""
 
-    conditions: Sequence[Condition]
-    """One; or several, whose samples are mixed in a batch (all with the same inputs)."""
-    reset: bool
-    """Whether the method is reset before it."""
-    order: str = "shuffled"
-    """The order of the samples, see `sample_order`."""
-    number: int = 0
-    """The number of earlier visits of the stream with this name."""
+    conditions: Sequence[Condition]  # one; or several, whose samples are mixed in a batch
+    reset: bool  # whether the method is reset before it
+    order: str = "shuffled"  # of the samples, see `sample_order`
+    number: int = 0  # of earlier visits of the stream with this name
 
     @property
     def name(self) -> str:
@@ -126,13 +105,8 @@ def visits(
     """Return the visits of a protocol in order; `corruptions` keeps only those named.
 
     per_domain: reset at each domain (the paper's "episodic"); no other protocol is ever reset.
-    continual: the domains of one modality. interleaved: the paper's order of 21 domains, on which
-    those below are built. interleaved/depth: with the six domains of depth. clean: no corruption.
-    pairs: both modalities corrupted at once. mixed: samples of all domains, and clean ones, in
-    each batch. dirichlet, sorted: classes come in bursts, or one after another. stretches: clean
-    data before each domain. gradual: severity rises from 1 to `severity` and falls again. missing,
-    constant: in every other domain one modality is absent, or all zeros. recurring: the order 20
-    times. long: repeated up to 100,000 samples, with `samples` per domain.
+    interleaved: the paper's order of 21 domains, on which most others are built; docs/benchmark.md
+    describes each. long: repeated up to 100,000 samples, with `samples` per domain.
 
     The domains are the published ones. For per_domain and continual, `corruptions` may also name
     a registered corruption of your own.
@@ -143,17 +117,14 @@ def visits(
     if protocol not in PROTOCOLS:
         raise OptionError(unknown_name("protocol", protocol, PROTOCOLS))
     kind, _, modality = protocol.partition("/")
-    order = _conditions(kind, modality, severity)
-    if kind in ("per_domain", "continual"):
-        own = [n for n in names(modality) if n in corruptions and n not in PUBLISHED[modality]]
-        order += [Condition((Domain(modality, name, severity),)) for name in own]
+    order = _conditions(kind, modality, severity, corruptions)
     known = {domain.corruption for condition in order for domain in condition.domains}
-    for name in corruptions if known else ():
-        if name not in known:
-            raise OptionError(unknown_name(f"corruption of {protocol}", name, known))
-    kept = [c for c in order if not (corruptions and known) or _names(c) & set(corruptions)]
-    stops = _stops(kind, modality, kept, samples)
-    return _visits(stops, kind if kind in ORDERS else "shuffled", kind == "per_domain")
+    if known and corruptions:
+        for name in corruptions:
+            if name not in known:
+                raise OptionError(unknown_name(f"corruption of {protocol}", name, known))
+        order = [c for c in order if any(d.corruption in corruptions for d in c.domains)]
+    return _visits(kind, modality, order, samples)
 
 
 def resets_once(protocol: str) -> bool:
@@ -173,59 +144,43 @@ def sensors(protocol: str) -> set[str]:
     return damaged | ({modality} if modality else set())
 
 
-def _conditions(kind: str, modality: str, severity: int) -> list[Condition]:
-    """Return the conditions of a protocol."""
+def _conditions(
+    kind: str, modality: str, severity: int, corruptions: Sequence[str] = ()
+) -> list[Condition]:
+    """Return the conditions of a protocol, with a user's own corruptions only if named."""
     if kind == "clean":
         return [CLEAN]
-    if kind in ("per_domain", "continual"):
-        return [Condition((Domain(modality, name, severity),)) for name in PUBLISHED[modality]]
     if kind == "pairs":  # the few sounds are repeated
-        pairs = zip(PUBLISHED["video"], cycle(PUBLISHED["audio"]), strict=False)
-        return [
-            Condition((Domain("video", frame, severity), Domain("audio", sound, severity)))
-            for frame, sound in pairs
-        ]
+        sounds = cycle(Domain("audio", name, severity) for name in PUBLISHED["audio"])
+        frames = (Domain("video", name, severity) for name in PUBLISHED["video"])
+        return [Condition(pair) for pair in zip(frames, sounds, strict=False)]
     if kind == "gradual":
         degrees = [*range(1, severity), *range(severity, 0, -1)]
-        return [
-            c for name in _GRADUAL.split(", ") for degree in degrees for c in _listed(name, degree)
-        ]
-    return _listed(_INTERLEAVED_DEPTH if modality == "depth" else _INTERLEAVED, severity)
+        steps = [(m, name, degree) for m, name in _GRADUAL for degree in degrees]
+    elif kind in ("per_domain", "continual"):
+        published = PUBLISHED[modality]
+        own = [n for n in names(modality) if n in corruptions and n not in published]
+        steps = [(modality, name, severity) for name in (*published, *own)]
+    else:
+        steps = [(m, n, severity) for m, n in _INTERLEAVED if m != "depth" or modality == "depth"]
+    return [Condition((Domain(*step),)) for step in steps]
 
 
-def _listed(steps: str, severity: int) -> list[Condition]:
-    pairs = [tuple(step.split()) for step in steps.split(", ")]
-    return [Condition((Domain(_LETTERS[letter], name, severity),)) for letter, name in pairs]
-
-
-def _names(condition: Condition) -> set[str]:
-    return {domain.corruption for domain in condition.domains}
-
-
-def _stops(
-    kind: str, modality: str, order: list[Condition], samples: int
-) -> Iterable[Sequence[Condition]]:
-    """Return the conditions of each visit."""
+def _visits(kind: str, modality: str, order: list[Condition], samples: int) -> Iterator[Visit]:
+    stops: list[tuple[Condition, ...]] = [(condition,) for condition in order]
     if kind == "mixed":
-        return [(CLEAN, *order)]
-    if kind == "stretches":
-        order = [stop for condition in order for stop in (CLEAN, condition)]
-    if kind in (MISSING, CONSTANT):
-        order[1::2] = [_silenced(condition, kind, modality) for condition in order[1::2]]
+        stops = [(CLEAN, *order)]
+    elif kind == "stretches":
+        stops = [stop for condition in order for stop in ((CLEAN,), (condition,))]
+    elif kind in ("missing", "constant"):  # a silent modality cannot be corrupted
+        for place, condition in list(enumerate(order))[1::2]:
+            others = tuple(d for d in condition.domains if d.modality != modality)
+            stops[place] = (replace(condition, domains=others, **{kind: (modality,)}),)
     times = {"recurring": RECURRENCES, "long": -(-LONG // (len(order) * samples))}.get(kind, 1)
-    return ((condition,) for condition in chain.from_iterable(repeat(order, times)))
-
-
-def _silenced(condition: Condition, kind: str, modality: str) -> Condition:
-    """Return a condition without this modality, and so without any corruption of it."""
-    others = tuple(domain for domain in condition.domains if domain.modality != modality)
-    return replace(condition, domains=others, **{kind: (modality,)})
-
-
-def _visits(stops: Iterable[Sequence[Condition]], order: str, per_domain: bool) -> Iterator[Visit]:
+    order_kind = kind if kind in ORDERS else "shuffled"
     before: Counter[str] = Counter()
-    for place, conditions in enumerate(stops):
-        visit = Visit(conditions, reset=place == 0 or per_domain, order=order)
+    for place, conditions in enumerate(chain.from_iterable(repeat(stops, times))):
+        visit = Visit(conditions, place == 0 or kind == "per_domain", order_kind)
         yield replace(visit, number=before[visit.name])
         before[visit.name] += 1
 
@@ -237,10 +192,6 @@ def sample_order(
 
     shuffled: uniformly at random. dirichlet: each class in bursts, its samples distributed over
     the batches by shares drawn from a Dirichlet(0.1). sorted: one class after another.
-
-    >>> labels = np.array([1, 0, 1, 0])
-    >>> labels[sample_order("sorted", labels, 2, np.random.default_rng(0))].tolist()
-    [0, 0, 1, 1]
     """
     count = len(labels)
     if order == "shuffled":

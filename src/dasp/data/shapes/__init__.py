@@ -5,18 +5,8 @@ optional third sensor measures its form. `docs/sounding_shapes.md` describes its
 that was chosen.
 """
 
-from dasp.data.shapes.classes import CLASSES, FLAVOURS, NAMES
-from dasp.data.shapes.dataset import (
-    FRAMES,
-    SENSORS,
-    SPLITS,
-    VERSION,
-    Content,
-    SoundingShapes,
-    audio_input,
-    video_input,
-)
-from dasp.data.shapes.depth import depth_input
+from dasp.data.shapes.classes import CLASSES, FLAVOURS, FRAMES, NAMES, SENSORS, SPLITS, VERSION
+from dasp.data.shapes.dataset import SoundingShapes, audio_input, depth_input, video_input
 
 __all__ = [
     "CLASSES",
@@ -26,7 +16,6 @@ __all__ = [
     "SENSORS",
     "SPLITS",
     "VERSION",
-    "Content",
     "SoundingShapes",
     "audio_input",
     "depth_input",

@@ -1,6 +1,9 @@
-"""The 36 classes: appearance, sound and form of each, and the difficulty of each flavour."""
+"""The 36 classes, and the difficulty of each flavour of the set."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple
 
 from dasp.core.errors import OptionError, unknown_name
 
@@ -10,81 +13,52 @@ TIMBRES = ("flute", "buzz", "reed", "bell", "hiss", "voice")
 PATTERNS = ("steady", "pluck", "pulses", "rise", "fall", "trill")
 RELIEFS = ("flat", "dome", "bowl", "ridge", "wedge")
 
+VERSION = 2  # of the generator; part of the keys of results and of stored features
 CLASSES = 36
+FRAMES = 64  # of the log-mel picture of 1.28 s
+SENSORS = ("audio", "video", "depth")
+SPLITS = ("train", "validation", "test")
 # Pairs that are not classes, as the texture is hard to see inside the outline.
 _LEFT_OUT = {("ring", "rings"), ("ring", "dots"), ("crescent", "rings"), ("hourglass", "dots")}
 
 
-@dataclass(frozen=True)
-class Appearance:
-    """What is seen of a class; the `hue` (0–1) is shared by all classes with this outline."""
+class Kind(NamedTuple):
+    """What is seen (outline, texture, hue), measured (outline, relief) and heard of a class."""
 
     outline: str
     texture: str
     hue: float
-
-
-@dataclass(frozen=True)
-class Voice:
-    """What is heard of a class."""
-
+    relief: str
     timbre: str
     pattern: str
 
 
-@dataclass(frozen=True)
-class Form:
-    """What a depth sensor measures of a class: its outline and its relief."""
-
-    outline: str
-    relief: str
-
-
-def _appearances() -> tuple[Appearance, ...]:
-    pairs = [(o, t) for o in OUTLINES for t in TEXTURES if (o, t) not in _LEFT_OUT]
-    # The hue depends on the outline, so that only the fine texture separates similar classes.
-    return tuple(Appearance(o, t, OUTLINES.index(o) * 3 % 8 / 8) for o, t in pairs)
-
-
-def _voices() -> tuple[Voice, ...]:
-    pairs = [Voice(t, p) for t in TIMBRES for p in PATTERNS]
-    # A stride coprime to the number of classes spreads each timbre over all outlines.
-    return tuple(pairs[i * 11 % CLASSES] for i in range(CLASSES))
+def _kinds() -> Iterator[Kind]:
+    looks = [look for look in product(OUTLINES, TEXTURES) if look not in _LEFT_OUT]
+    events = list(product(TIMBRES, PATTERNS))
+    for number, (outline, texture) in enumerate(looks):
+        place = OUTLINES.index(outline)
+        # The hue depends on the outline, so that only the fine texture separates similar classes.
+        hue = place * 3 % 8 / 8
+        # Each outline pairs reliefs and textures differently: no relief implies a texture.
+        relief = RELIEFS[(place + TEXTURES.index(texture)) % len(RELIEFS)]
+        # A stride coprime to the number of classes spreads each timbre over all outlines.
+        yield Kind(outline, texture, hue, relief, *events[number * 11 % CLASSES])
 
 
-def _forms() -> tuple[Form, ...]:
-    # Each outline pairs reliefs and textures differently, so that no relief implies a texture.
-    places = [(OUTLINES.index(a.outline), TEXTURES.index(a.texture)) for a in APPEARANCES]
-    return tuple(Form(OUTLINES[o], RELIEFS[(o + t) % len(RELIEFS)]) for o, t in places)
-
-
-APPEARANCES = _appearances()
-VOICES = _voices()
-FORMS = _forms()
-NAMES = tuple(
-    f"{appearance.texture} {appearance.outline}, {voice.timbre} {voice.pattern}"
-    for appearance, voice in zip(APPEARANCES, VOICES, strict=True)
-)
+KINDS = tuple(_kinds())
+NAMES = tuple(f"{kind.texture} {kind.outline}, {kind.timbre} {kind.pattern}" for kind in KINDS)
 
 
 @dataclass(frozen=True)
 class Flavour:
-    """The difficulty of a set: the ranges that each sample draws from.
+    """The difficulty of a set: the ranges that each sample draws from."""
 
-    `radius` in pixels; `contrast` of the object against its surroundings (1: full); `grain` of the
-    sensor, a standard deviation in grey levels; `snr` of the event in the room's noise, in dB;
-    `bad` is the share of samples in which one modality is absent or dubbed.
-    """
-
-    radius: tuple[float, float]
-    contrast: tuple[float, float]
-    grain: tuple[float, float]
-    snr: tuple[float, float]
-    bad: float
-
-    def easier(self) -> "Flavour":
-        """Return the flavour that training starts with: a quiet room and no bad modality."""
-        return replace(self, snr=(10.0, 28.0), bad=0.0)
+    radius: tuple[float, float]  # pixels
+    contrast: tuple[float, float]  # of the object against its surroundings, 1 is full
+    grain: tuple[float, float]  # of the sensor: standard deviation in grey levels
+    snr: tuple[float, float]  # of the event in the room's noise, decibels
+    bad: float  # share of samples in which one modality is absent or dubbed
 
 
 FLAVOURS = {
@@ -94,10 +68,12 @@ FLAVOURS = {
 
 
 def flavour_named(name: str) -> Flavour:
-    """Return a flavour by name: "balanced" or "sound", optionally with the suffix "_easy"."""
-    plain = name.removesuffix("_easy")
-    if plain not in FLAVOURS:
-        known = [known + end for known in FLAVOURS for end in ("", "_easy")]
+    """Return a flavour by name: "balanced" or "sound", optionally with the suffix "_easy".
+
+    Training starts with the easy ones: a quiet room and no bad modality.
+    """
+    easy = {f"{plain}_easy": replace(f, snr=(10.0, 28.0), bad=0.0) for plain, f in FLAVOURS.items()}
+    known = FLAVOURS | easy
+    if name not in known:
         raise OptionError(unknown_name("flavour", name, known))
-    flavour = FLAVOURS[plain]
-    return flavour if plain == name else flavour.easier()
+    return known[name]

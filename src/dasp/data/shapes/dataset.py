@@ -7,22 +7,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import Dataset
 
 from dasp.core.errors import OptionError
 from dasp.core.seeding import check_seed, numpy_generator
-from dasp.data.features import MEAN, STD, FbankOptions, log_mel
-from dasp.data.loading import MODALITIES, Damage, Sample
-from dasp.data.shapes.classes import APPEARANCES, CLASSES, FORMS, VOICES, flavour_named
-from dasp.data.shapes.depth import DepthMap, depth_input, draw_depth
-from dasp.data.shapes.scene import Picture, draw_frame
+from dasp.data.features import log_mel, normalised
+from dasp.data.loading import MODALITIES, Damage, Sample, damaged
+from dasp.data.shapes.classes import CLASSES, FRAMES, KINDS, SENSORS, SPLITS, Kind, flavour_named
+from dasp.data.shapes.scene import NO_RETURN, DepthMap, Picture, draw_depth, draw_frame
 from dasp.data.shapes.sounds import RATE, Wave, draw_wave
 
-VERSION = 2  # of the generator; part of the keys of results and of stored features
-SENSORS = (*MODALITIES, "depth")
-SPLITS = ("train", "validation", "test")
-FRAMES = 64  # of the log-mel picture: 1.28 s in hops of 20 ms
-FILTERBANK = FbankOptions(hop_ms=20.0)
+HOP_MS = 20.0  # of the log-mel picture
+NEAREST = 250.0  # millimetres; smaller distances are clipped in the model's input
+NEAR_MEAN, NEAR_STD = 0.52, 0.25  # of clean inverse distances, 1 / metre
+STEEPEST, SLOPE_STD = 40.0, 15.0  # millimetres per pixel
 
 
 class Content(NamedTuple):
@@ -45,14 +44,9 @@ class SoundingShapes(Dataset[Sample]):
     corrupts one modality, see `dasp.streams`; `modalities` selects the sensors, of which "depth"
     is off by default.
 
-    >>> shapes = SoundingShapes("test", 72)
-    >>> shapes.frame(0).shape, shapes.wave(0).shape, shapes.sample_id(0)
-    ((64, 64, 3), (20480,), 'balanced/test/0/000000')
-    >>> {name: tuple(value.shape) for name, value in shapes[0].inputs.items()}
+    >>> {name: tuple(value.shape) for name, value in SoundingShapes("test", 72)[0].inputs.items()}
     {'audio': (64, 128), 'video': (3, 64, 64)}
     """
-
-    num_classes = CLASSES
 
     def __init__(
         self,
@@ -104,41 +98,32 @@ class SoundingShapes(Dataset[Sample]):
 
     def frame(self, index: int) -> Picture:
         """Return the (64, 64, 3) uint8 frame, corrupted if this domain corrupts video."""
-        seen = self.content(index).seen
-        appearance = None if seen is None else APPEARANCES[seen]
-        frame = draw_frame(self._generator(index, "frame"), appearance, self._ranges)
-        if self.damage is not None and self.damage.modality == "video":
-            return self.damage.frame(frame, self.sample_id(index))
-        return frame
+        kind = _kind(self.content(index).seen)
+        frame = draw_frame(self._generator(index, "frame"), kind, self._ranges)
+        return damaged(self.damage, "video", frame, self.sample_id(index))
 
     def wave(self, index: int) -> Wave:
         """Return the (20480,) float32 sound at 16 kHz, corrupted if this domain corrupts audio."""
-        heard = self.content(index).heard
-        voice = None if heard is None else VOICES[heard]
-        wave = draw_wave(self._generator(index, "wave"), voice, self._ranges)
-        if self.damage is not None and self.damage.modality == "audio":
-            return self.damage.sound(wave, self.sample_id(index))
-        return wave
+        kind = _kind(self.content(index).heard)
+        wave = draw_wave(self._generator(index, "wave"), kind, self._ranges)
+        return damaged(self.damage, "audio", wave, self.sample_id(index))
+
+    def depth(self, index: int) -> DepthMap:
+        """Return the (32, 32) uint16 millimetres, 0 without return, corrupted if depth is."""
+        depth = draw_depth(self._generator(index, "depth"), _kind(self.ranged(index)))
+        return damaged(self.damage, "depth", depth, self.sample_id(index))
 
     def ranged(self, index: int) -> int | None:
         """Return the class that the depth sensor measures, None for an empty scene."""
         draws = self._generator(index, "ranged")
         return draw_ranged(draws, self.content(index), self._ranges.bad)
 
-    def depth(self, index: int) -> DepthMap:
-        """Return the (32, 32) uint16 depth map in millimetres, 0 for pixels without return.
-
-        It is corrupted if this domain corrupts depth.
-        """
-        ranged = self.ranged(index)
-        form = None if ranged is None else FORMS[ranged]
-        depth = draw_depth(self._generator(index, "depth"), form)
-        if self.damage is not None and self.damage.modality == "depth":
-            return self.damage.depth(depth, self.sample_id(index))
-        return depth
-
     def _generator(self, index: int, part: str) -> np.random.Generator:
         return numpy_generator(self.seed, self._purpose, str(index), part)
+
+
+def _kind(number: int | None) -> Kind | None:
+    return None if number is None else KINDS[number]
 
 
 def draw_content(generator: np.random.Generator, label: int, bad: float) -> Content:
@@ -167,13 +152,33 @@ def draw_ranged(generator: np.random.Generator, content: Content, bad: float) ->
 
 def audio_input(waves: NDArray[np.float32] | Tensor) -> Tensor:
     """Return the log-mel input of a model: (..., 20480) → (..., 64, 128)."""
-    return log_mel(waves, RATE, FRAMES, FILTERBANK)
+    return log_mel(waves, RATE, FRAMES, HOP_MS)
 
 
 def video_input(frames: NDArray[np.uint8] | Tensor) -> Tensor:
     """Return the normalised frame input of a model: (..., H, W, 3) bytes → (..., 3, H, W)."""
-    pixels = torch.as_tensor(frames).float() / 255
-    return ((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).movedim(-1, -3).contiguous()
+    return normalised(frames).contiguous()
+
+
+def depth_input(maps: NDArray[np.uint16] | Tensor) -> Tensor:
+    """Return the model's input: (..., 32, 32) millimetres → (..., 3, 32, 32).
+
+    The first channel is the normalised inverse distance, 0 before normalising where there was no
+    return; the others are the slopes to the right and downwards, 0 if a neighbour is missing.
+    """
+    distance = torch.as_tensor(maps).float()
+    near = torch.where(distance > NO_RETURN, 1000 / distance.clamp_min(NEAREST), 0.0)
+    slopes = (_slope(distance, axis) for axis in (-1, -2))
+    return torch.stack([(near - NEAR_MEAN) / NEAR_STD, *slopes], dim=-3)
+
+
+def _slope(distance: Tensor, axis: int) -> Tensor:
+    """Return half the difference of the next and the previous neighbour; 0 at the border."""
+    inner = distance.shape[axis] - 2
+    before, behind = (distance.narrow(axis, start, inner) for start in (0, 2))
+    steps = ((behind - before) / 2).clamp(-STEEPEST, STEEPEST) / SLOPE_STD
+    known = torch.where((before > NO_RETURN) & (behind > NO_RETURN), steps, 0.0)
+    return functional.pad(known, (1, 1) if axis == -1 else (0, 0, 1, 1))
 
 
 @lru_cache(maxsize=4096)

@@ -1,107 +1,83 @@
-"""Draw a frame: a lit background, clutter, and the object of a class (or none).
+"""Draw a frame or measure a depth map: a background, clutter, and the object of a class (or none).
 
 An outline gives the signed distance to its edge (negative inside) at (u, v), in units of the
 object's radius; a texture gives the share of the bright colour, 0 to 1; a relief the height
 towards the viewer, about 0 to 1.
 
-Everything is float64 until values are rounded to bytes at the end, so that the last bit of a sine
-or a power, which differs between processors, cannot change a byte.
+Everything is float64 until values are rounded to bytes or millimetres at the end, so that the last
+bit of a sine or a power, which differs between processors, cannot change a byte.
 """
 
 import colorsys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dasp.data.shapes.classes import OUTLINES, TEXTURES, Appearance, Flavour
+from dasp.data.shapes.classes import OUTLINES, TEXTURES, Flavour, Kind
 
 SIZE = 64
 HUE_SPREAD = 0.05
+RANGE_SIZE = 32
+FARTHEST = 4000  # millimetres
+NO_RETURN = 0  # value of a pixel that received no light
 _Y, _X = np.mgrid[:SIZE, :SIZE] - (SIZE - 1) / 2
+_RANGE_Y, _RANGE_X = np.mgrid[:RANGE_SIZE, :RANGE_SIZE] - (RANGE_SIZE - 1) / 2
 
 Field = NDArray[np.float64]  # (H, W) or (3, H, W)
 Picture = NDArray[np.uint8]  # (64, 64, 3)
+DepthMap = NDArray[np.uint16]  # (32, 32), millimetres
 
 
-@dataclass(frozen=True)
-class _Thing:
-    """One object in a scene; place and radius in pixels from the centre."""
-
-    outline: str
-    texture: str
-    hue: float
-    saturation: float
-    place: tuple[float, float]
-    radius: float
-    angle: float
-    contrast: float
-
-
-def draw_frame(
-    generator: np.random.Generator, appearance: Appearance | None, flavour: Flavour
-) -> Picture:
-    """Return a (64, 64, 3) uint8 frame that shows `appearance`, or an empty scene for None."""
-    canvas = _background(generator)
-    for _ in range(generator.integers(2, 6)):
-        _paint(canvas, _clutter(generator))
-    if appearance is not None:
-        _paint(canvas, _object(generator, appearance, flavour))
+def draw_frame(generator: np.random.Generator, kind: Kind | None, flavour: Flavour) -> Picture:
+    """Return a (64, 64, 3) uint8 frame that shows a class, or an empty scene for None."""
+    hue, saturation, value = (generator.uniform(*ends) for ends in ((0, 1), (0, 0.35), (0.25, 0.7)))
+    pale = np.array(colorsys.hsv_to_rgb(hue, saturation, value))
+    canvas = np.repeat(pale, SIZE * SIZE).reshape(3, SIZE, SIZE)
+    for _ in range(generator.integers(2, 6)):  # clutter
+        place = generator.uniform(-30, 30, 2)
+        outline = OUTLINES[generator.integers(len(OUTLINES))]
+        texture = TEXTURES[generator.integers(len(TEXTURES))]
+        colour = (generator.random(), generator.uniform(0.2, 0.9))
+        radius, angle = generator.uniform(4, 10), generator.uniform(0, 2 * np.pi)
+        contrast = generator.uniform(0.3, 0.9)
+        _paint(canvas, outline, texture, colour, place, radius, angle, contrast)
+    if kind is not None:
+        place = generator.uniform(-4, 4, 2)
+        hue = (kind.hue + generator.uniform(-HUE_SPREAD, HUE_SPREAD)) % 1
+        colour = (hue, generator.uniform(0.55, 0.95))
+        radius, angle = generator.uniform(*flavour.radius), generator.uniform(-0.22, 0.22)
+        contrast = generator.uniform(*flavour.contrast)
+        _paint(canvas, kind.outline, kind.texture, colour, place, radius, angle, contrast)
     return _photograph(canvas, generator, flavour)
 
 
-def _background(generator: np.random.Generator) -> Field:
-    """Return (3, 64, 64) of one pale colour, values roughly in [0, 1]."""
-    hue, saturation, value = (
-        generator.random(),
-        generator.uniform(0, 0.35),
-        generator.uniform(0.25, 0.7),
-    )
-    colour = np.array(colorsys.hsv_to_rgb(hue, saturation, value))
-    return np.repeat(colour, SIZE * SIZE).reshape(3, SIZE, SIZE)
+def _paint(
+    canvas: Field,
+    outline: str,
+    texture: str,
+    colour: tuple[float, float],
+    place: Field,
+    radius: float,
+    angle: float,
+    contrast: float,
+) -> None:
+    """Paint one object onto the (3, 64, 64) canvas; low contrast makes it transparent.
+
+    `colour` is hue and saturation; `place` (from the centre) and `radius` are in pixels.
+    """
+    u, v = _turned(_X - place[0], _Y - place[1], radius, angle)
+    inside = np.clip(0.5 - OUTLINE_FIELDS[outline](u, v) * radius, 0, 1)
+    tone = TEXTURE_FIELDS[texture](u, v)
+    bright, dark = (np.array(colorsys.hsv_to_rgb(*colour, value)) for value in (0.95, 0.3))
+    painted = dark[:, None, None] + (bright - dark)[:, None, None] * tone
+    canvas += contrast * inside * (painted - canvas)
 
 
-def _clutter(generator: np.random.Generator) -> _Thing:
-    across, down = generator.uniform(-30, 30, 2)
-    return _Thing(
-        outline=OUTLINES[generator.integers(len(OUTLINES))],
-        texture=TEXTURES[generator.integers(len(TEXTURES))],
-        hue=generator.random(),
-        saturation=generator.uniform(0.2, 0.9),
-        place=(across, down),
-        radius=generator.uniform(4, 10),
-        angle=generator.uniform(0, 2 * np.pi),
-        contrast=generator.uniform(0.3, 0.9),
-    )
-
-
-def _object(generator: np.random.Generator, appearance: Appearance, flavour: Flavour) -> _Thing:
-    across, down = generator.uniform(-4, 4, 2)
-    return _Thing(
-        outline=appearance.outline,
-        texture=appearance.texture,
-        hue=(appearance.hue + generator.uniform(-HUE_SPREAD, HUE_SPREAD)) % 1,
-        saturation=generator.uniform(0.55, 0.95),
-        place=(across, down),
-        radius=generator.uniform(*flavour.radius),
-        angle=generator.uniform(-0.22, 0.22),
-        contrast=generator.uniform(*flavour.contrast),
-    )
-
-
-def _paint(canvas: Field, thing: _Thing) -> None:
-    """Paint one object onto the (3, 64, 64) canvas; low contrast makes it transparent."""
-    cos, sin = np.cos(thing.angle) / thing.radius, np.sin(thing.angle) / thing.radius
-    x, y = _X - thing.place[0], _Y - thing.place[1]
-    u, v = cos * x + sin * y, cos * y - sin * x
-    inside = np.clip(0.5 - OUTLINE_FIELDS[thing.outline](u, v) * thing.radius, 0, 1)
-    tone = TEXTURE_FIELDS[thing.texture](u, v)
-    bright, dark = (
-        np.array(colorsys.hsv_to_rgb(thing.hue, thing.saturation, value)) for value in (0.95, 0.3)
-    )
-    colour = dark[:, None, None] + (bright - dark)[:, None, None] * tone
-    canvas += thing.contrast * inside * (colour - canvas)
+def _turned(x: Field, y: Field, radius: float, angle: float) -> tuple[Field, Field]:
+    """Return the coordinates (u, v) of pixels seen from an object, in units of its radius."""
+    cos, sin = np.cos(angle) / radius, np.sin(angle) / radius
+    return cos * x + sin * y, cos * y - sin * x
 
 
 def _photograph(canvas: Field, generator: np.random.Generator, flavour: Flavour) -> Picture:
@@ -115,6 +91,62 @@ def _photograph(canvas: Field, generator: np.random.Generator, flavour: Flavour)
     exposed += generator.uniform(*flavour.grain) * grain
     bytes_ = np.clip(np.rint(exposed), 0, 255).astype(np.uint8)
     return np.ascontiguousarray(bytes_.transpose(1, 2, 0))
+
+
+def draw_depth(generator: np.random.Generator, kind: Kind | None) -> DepthMap:
+    """Return (32, 32) distances in millimetres of a scene with a class, or without for None."""
+    across, down = generator.uniform(-10, 10, 2)
+    scene = generator.uniform(1700, 2600) + across * _RANGE_X + down * _RANGE_Y
+    edges = np.zeros(scene.shape, bool)
+    for _ in range(generator.integers(2, 5)):
+        place = generator.uniform(-15, 15, 2)
+        outline = OUTLINES[generator.integers(len(OUTLINES))]
+        radius, angle = generator.uniform(2, 5), generator.uniform(0, 2 * np.pi)
+        distance, slope = generator.uniform(1200, 1700), generator.uniform(-8, 8, 2)
+        _place(scene, edges, outline, "flat", place, radius, angle, distance, 0.0, slope)
+    if kind is not None:
+        place = generator.uniform(-2, 2, 2)
+        radius, angle = generator.uniform(6, 10), generator.uniform(-0.22, 0.22)
+        distance, height = generator.uniform(800, 1100), generator.uniform(40, 120)
+        slope = generator.uniform(-3, 3, 2)
+        look = (kind.outline, kind.relief)
+        _place(scene, edges, *look, place, radius, angle, distance, height, slope)
+    return _measure(scene, edges, generator)
+
+
+def _place(
+    scene: Field,
+    edges: NDArray[np.bool_],
+    outline: str,
+    relief: str,
+    place: Field,
+    radius: float,
+    angle: float,
+    distance: float,
+    height: float,
+    slope: Field,
+) -> None:
+    """Put one object into the (32, 32) scene; mark the pixels on its edge in `edges`.
+
+    `place` and `radius` are in pixels, `distance` and the `height` of the relief in millimetres,
+    `slope` to the right and downwards in millimetres per pixel.
+    """
+    x, y = _RANGE_X - place[0], _RANGE_Y - place[1]
+    u, v = _turned(x, y, radius, angle)
+    outside = OUTLINE_FIELDS[outline](u, v) * radius
+    surface = distance + slope[0] * x + slope[1] * y - height * RELIEF_FIELDS[relief](u, v)
+    inside = outside < 0
+    scene[inside] = surface[inside]
+    edges |= np.abs(outside) < 0.5
+
+
+def _measure(scene: Field, edges: NDArray[np.bool_], generator: np.random.Generator) -> DepthMap:
+    """Add the sensor's noise, which grows with distance, and drop pixels, mostly at edges."""
+    grain, lost = generator.uniform(0.004, 0.016), generator.uniform(0.005, 0.03)
+    noisy = scene * (1 + grain * generator.standard_normal(scene.shape))
+    gone = generator.random(scene.shape) < np.where(edges, 0.4, lost)
+    noisy[gone] = NO_RETURN
+    return np.asarray(np.clip(np.rint(noisy), 0, FARTHEST), np.uint16)
 
 
 def _soft(wave: Field) -> Field:

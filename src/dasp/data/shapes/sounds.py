@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasp.core.sound import on_grid
-from dasp.data.shapes.classes import Flavour, Voice
+from dasp.data.shapes.classes import Flavour, Kind
 
 RATE = 16000
 SAMPLES = 20480  # 1.28 s
@@ -30,13 +30,13 @@ Sound = NDArray[np.float64]
 Curves = tuple[Sound, Sound]  # pitch relative to the event's own, and loudness
 
 
-def draw_wave(generator: np.random.Generator, voice: Voice | None, flavour: Flavour) -> Wave:
-    """Return (20480,) rounded to 16 bits that contains `voice`, or only the room for None."""
+def draw_wave(generator: np.random.Generator, kind: Kind | None, flavour: Flavour) -> Wave:
+    """Return (20480,) rounded to 16 bits: the event of a class in a room, or only the room."""
     snr = generator.uniform(*flavour.snr)
     gain = 10 ** (generator.uniform(-GAIN, GAIN) / 20)
     mix = 10 ** (-snr / 20) * _room_noise(generator)
-    if voice is not None:
-        event = play(generator, voice)
+    if kind is not None:
+        event = play(generator, kind)
         start = generator.integers(0, SAMPLES - event.size)
         if generator.random() < REVERB_SHARE:
             event = _echo(generator, event)[: SAMPLES - start]
@@ -69,14 +69,14 @@ def _echo(generator: np.random.Generator, event: Sound) -> Sound:
     return np.asarray(echoed)
 
 
-def play(generator: np.random.Generator, voice: Voice) -> Sound:
+def play(generator: np.random.Generator, kind: Kind) -> Sound:
     """Return (samples,): 0.45 to 0.9 s of one event with an RMS of 1."""
     samples = int(RATE * generator.uniform(0.45, 0.9))
     pitch = generator.uniform(130, 330)
     time = np.arange(samples) / RATE
-    glide, loudness = _PATTERNS[voice.pattern](generator, time)
+    glide, loudness = _PATTERNS[kind.pattern](generator, time)
     phase = np.cumsum(pitch * glide) * (2 * np.pi / RATE)
-    tone = _TIMBRES[voice.timbre](generator, phase, pitch)
+    tone = _TIMBRES[kind.timbre](generator, phase, pitch)
     tone *= loudness
     ramp = np.linspace(0, 1, int(RATE * _RAMP))
     tone[: ramp.size] *= ramp

@@ -41,7 +41,7 @@ export class Controls {
     this.state = state;
     const word = this.parts.play.querySelector(".word");
     word.textContent = state.playing ? "Pause" : "Play";
-    if (!this.parts.speed.options.length) options(this.parts.speed, state.speeds, (one) => `${one} a second`);
+    if (!this.parts.speed.options.length) options(this.parts.speed, state.speeds, (one) => `${one} per second`);
     this.parts.speed.value = state.speed;
     if (!state.damage) return;
     for (const radio of document.getElementsByName("order")) radio.checked = radio.value === state.order;

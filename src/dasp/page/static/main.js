@@ -57,7 +57,7 @@ function draw() {
   charts.draw(page.points);
   samples.draw(page.samples);
   document.body.dataset.batches = last ? last.n + 1 : 0;
-  find("place").textContent = last ? `batch ${last.n}${pace()}${moment(last)}` : "before the first batch";
+  find("place").textContent = last ? `batch ${last.n}${moment(last)}` : "before the first batch";
   say(last ? verdict(last, page.about) : "Back at the source state: nothing has been learnt.", last);
   find("really").textContent = last ? really(last) : "";
   find("overall").replaceChildren(...tiles(last, page.about));
@@ -75,11 +75,6 @@ function noted(last) {
 
 function moment({ time }) { // seconds since 1970, for batches from a log
   return time ? `, at ${new Date(1000 * time).toLocaleString()}` : "";
-}
-
-function pace() {
-  const { seconds } = page.state;
-  return seconds && page.about.can.length ? `, ${seconds.toFixed(2)} s each` : "";
 }
 
 // Change what is read aloud at most once per CALM; a later drawing brings what was held back.

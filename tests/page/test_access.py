@@ -5,10 +5,9 @@ from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
-from starlette.websockets import WebSocketDisconnect
 
-from dasp.page.app import MAX_PAGES, STATIC, Access, build_app
 from dasp.page.runner import Runner
+from dasp.page.server import STATIC, Access, build_app
 
 HOST = "http://127.0.0.1:8710"
 SOCKET = "ws://127.0.0.1:8710/ws"
@@ -53,38 +52,20 @@ def test_only_the_token_itself_opens(given):
 
 
 @pytest.fixture
-def opened(counting):
-    clients = []
-
-    def open_page(*access, playing=False):
-        runner = Runner(counting(), playing)
-        client = TestClient(build_app(runner, *access), base_url=HOST)
-        client.__enter__()
-        clients.append((client, runner))
-        runner.start()
-        return client
-
-    yield open_page
-    for client, runner in clients:
+def client(counting):
+    runner = Runner(counting(), playing=False)
+    with TestClient(build_app(runner), base_url=HOST) as client:
+        yield client
         runner.stop()
-        client.__exit__(None, None, None)
 
 
-def until(socket, true):
-    """Read messages until one is what was waited for."""
-    for _ in range(500):
-        message = socket.receive_json()
-        if true(message):
-            return message
-    raise AssertionError("it never came")
+def until(socket, true=lambda message: message.get("points")):
+    """Read messages until one is what was waited for: by default, until points come."""
+    messages = (socket.receive_json() for _ in range(500))
+    return next(message for message in messages if true(message))
 
 
-def has_points(message):
-    return message.get("points")
-
-
-def test_the_page_and_its_files_come_with_strict_headers(opened):
-    client = opened()
+def test_the_page_and_its_files_come_with_strict_headers(client):
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html")
     names = [path.name for path in STATIC.iterdir() if path.suffix != ".html"]
@@ -105,44 +86,32 @@ def test_nothing_on_the_page_points_elsewhere():
     "path",
     ["/static/none.js", "/static/..%2fapp.py", "/static/../app.py", "/docs", "/openapi.json"],
 )
-def test_nothing_else_is_there(opened, path):
-    assert opened().get(path).status_code == 404
+def test_nothing_else_is_there(client, path):
+    assert client.get(path).status_code == 404
 
 
-def test_news_begin_with_everything_and_commands_are_carried_out(opened):
-    client = opened()
+def test_news_begin_with_everything_and_commands_are_carried_out(client):
     with client.websocket_connect(SOCKET) as socket:
         first = socket.receive_json()
         assert first["fresh"]
         assert first["about"]["title"] == "counting"
         assert first["state"]["playing"] is False
         socket.send_json({"do": "step"})
-        news = until(socket, has_points)
+        news = until(socket)
         assert news["points"] == [{"n": 0}]
         assert client.get(f"/sound/{news['samples']['key']}/0.wav").content == b"RIFF"
         assert client.get(f"/sound/{news['samples']['key']}/1.wav").status_code == 404
         assert client.get("/sound/9-9/0.wav").status_code == 404
 
 
-def test_two_tabs_see_and_control_the_same(opened):
-    client = opened()
+def test_two_tabs_see_and_control_the_same(client):
     with client.websocket_connect(SOCKET) as one, client.websocket_connect(SOCKET) as two:
         one.send_json({"do": "step"})
-        assert until(two, has_points)["points"] == [{"n": 0}]
+        assert until(two)["points"] == [{"n": 0}]
         two.send_json({"do": "corrupt", "severity": 2})
         until(one, lambda m: m.get("state", {}).get("commands") == 1)
         two.send_json({"do": "reset"})
         assert until(one, lambda m: m.get("fresh") and not m["points"])
-
-
-def test_a_browser_that_comes_back_gets_the_history(opened):
-    client = opened(playing=True)
-    with client.websocket_connect(SOCKET) as socket:
-        last = until(socket, has_points)["points"][-1]["n"]
-    with client.websocket_connect(SOCKET) as socket:
-        first = socket.receive_json()
-        assert first["fresh"]
-        assert [p["n"] for p in first["points"]][: last + 1] == list(range(last + 1))
 
 
 @pytest.mark.parametrize(
@@ -150,23 +119,9 @@ def test_a_browser_that_comes_back_gets_the_history(opened):
     ["", "pause", "[]", "5", "null", '{"do":', "{}", '{"do": "fly"}', "[" * 5000, '{"do": {}}',
      '{"do": "speed", "value": 1e400}', '{"do": "corrupt", "severity": 9}', b"\xff\x00"],
 )  # fmt: skip
-def test_a_wrong_message_gets_an_answer_and_the_connection_stays(opened, text):
-    with opened().websocket_connect(SOCKET) as socket:
+def test_a_wrong_message_gets_an_answer_and_the_connection_stays(client, text):
+    with client.websocket_connect(SOCKET) as socket:
         socket.send_bytes(text) if isinstance(text, bytes) else socket.send_text(text)
         assert until(socket, lambda m: m["kind"] == "error")["message"]
         socket.send_json({"do": "step"})
-        until(socket, has_points)
-
-
-def test_one_page_too_many_is_refused(opened):
-    client = opened()
-    sockets = [client.websocket_connect(SOCKET) for _ in range(MAX_PAGES)]
-    for socket in sockets:
-        socket.__enter__().receive_json()
-    with client.websocket_connect(SOCKET) as late, pytest.raises(WebSocketDisconnect) as closed:
-        late.receive_json()
-    assert closed.value.code == 1013
-    for socket in sockets:
-        socket.__exit__(None, None, None)
-    with client.websocket_connect(SOCKET) as socket:  # there is room again
-        assert socket.receive_json()["fresh"]
+        until(socket)

@@ -1,0 +1,46 @@
+"""The commands `dasp demo` and `dasp monitor`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+
+from dasp.page import show
+from dasp.page.follow import LogFeed
+from dasp.page.session import demo_session
+
+
+def demo(
+    variant: Literal["released", "paper", "robust"] = "released",
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    browser: bool = True,
+) -> None:
+    """Watch sensors go bad and the model recover, in the browser; Ctrl-C ends it.
+
+    Args:
+        variant: DASP as released, DASP as in the paper, or our own method "robust".
+        host: Address to listen at; any but a loopback address needs the printed token.
+        port: Port to listen at; by default the first free one from 8710 on.
+        browser: Open the page in the browser.
+    """
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))  # the browser draws here, too
+    show(demo_session(variant), host, port, browser)
+
+
+def monitor(
+    log: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="LOG")]],
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    browser: bool = True,
+) -> None:
+    """Watch a running process in the browser by its event log, read-only; Ctrl-C ends it.
+
+    Args:
+        log: The file that the process was given: dasp.adapt(model, log=LOG).
+        host: Address to listen at; any but a loopback address needs the printed token.
+        port: Port to listen at; by default the first free one from 8710 on.
+        browser: Open the page in the browser.
+    """
+    show(LogFeed(log), host, port, browser)
