@@ -66,6 +66,8 @@ class Method(nn.Module, ABC):
     """False: a batch that lacks a modality is predicted from the others and teaches nothing, as it
     always is for methods of two modalities or of the fusion's attention (`loop.learns_from`)."""
 
+    frozen = False  # whether the present call is one inside `frozen()`, which learns nothing
+
     sharded: ClassVar[bool | str] = False
     """True: `step` learns only through logits of `forward` and a loss that the loop descends, so
     ranks may share a stream (`dasp.methods.distributed`). A text says why not. Not inherited."""

@@ -136,9 +136,18 @@ class Diagnoser(nn.Module):
 
     @torch.no_grad()
     def forward(
-        self, alone: Mapping[str, Fused], delta: float, remember: bool, group: Ranks = ALONE
+        self,
+        alone: Mapping[str, Fused],
+        delta: float,
+        remember: bool,
+        group: Ranks = ALONE,
+        frozen: bool = False,
     ) -> Diagnosis:
-        """Diagnose the modalities present; with `remember`, the batch counts for later ones."""
+        """Diagnose the modalities present; with `remember`, the batch counts for later ones.
+
+        If `frozen`, earlier batches do not count for this one.
+        """
+        self.frozen = frozen
         if self.score == "profile" and self.fitted:
             return self._by_profile(alone, remember, group)
         rows = {name: group.gather(fused.embedding) for name, fused in alone.items()}
@@ -187,7 +196,7 @@ class Diagnoser(nn.Module):
         """Return rows (B, K) with remembered ones before them, as many as the queue holds."""
         queue, size, recent = self.recent[name], self.queue, rows
         assert isinstance(queue, _Queue)
-        if size == 0:
+        if size == 0 or self.frozen:
             return rows
         if queue.rows.shape[1] == rows.shape[1]:  # else there are none yet, or of another kind
             recent = torch.cat([queue.rows.to(rows), rows])[-max(size, len(rows)) :]

@@ -4,13 +4,14 @@
 event log; the batch itself goes through `Loop`, which calls the method.
 """
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
-from weakref import WeakSet
+from weakref import WeakSet, finalize, ref
 
 import torch
 from torch import Tensor, nn
@@ -104,6 +105,7 @@ def adapt(
         seed: seed of the adapters' initial weights and of the method's own draws.
         **hyper: hyper-parameters of the method, such as `variant="paper"`.
     """
+    _return_to_source(model)
     company = Ranks(group, device_of(model))
     writes = company.rank == 0
     with company.together():
@@ -155,7 +157,8 @@ class Adaptation:
         self.options, self._recorder, self._checkpoint = options, recorder, keeper
         self._loop = Loop(method, options)
         self.memory = self._loop.memory
-        self._lock, self._thread = threading.RLock(), threading.local()
+        self._lock, self._owner, self._process = threading.Lock(), 0, os.getpid()
+        self._thread, self._torn = threading.local(), False
         _claim_model(self)
 
     def __repr__(self) -> str:
@@ -187,12 +190,12 @@ class Adaptation:
     @property
     def counters(self) -> dict[str, Any]:
         """A copy of the counters of this run; `dasp.service` documents them."""
-        with self._lock:
+        with self._alone(nested=True):
             return self._recorder.counters.as_dict()
 
     def metrics(self) -> str:
         """Return counters, last scores and adapter norms in Prometheus' text format."""
-        with self._lock:
+        with self._alone(nested=True):
             return self._recorder.metrics(self.memory.batch_index, self._loop.distances())
 
     def __call__(self, inputs: Inputs) -> Outcome:
@@ -211,12 +214,12 @@ class Adaptation:
 
         Changes nothing. Beside the joint prediction it tells which sensor a mistake comes from.
         """
-        with self._in_use():
+        with self._in_use(), self._unchanged():
             return self._loop.run_alone(inputs, "inputs")
 
     def alone_on_tokens(self, tokens: Tokens) -> dict[str, Tensor]:
         """Return what `alone` does, from tokens {name: (B, N, D)} already encoded."""
-        with self._in_use():
+        with self._in_use(), self._unchanged():
             return self._loop.run_alone(tokens, "tokens")
 
     @contextmanager
@@ -230,8 +233,9 @@ class Adaptation:
 
     def reset(self) -> None:
         """Return to the source state, bit for bit: weights, optimizer, averages, draws."""
-        with self._in_use():
+        with self._in_use(torn=True):
             self.memory.restore(self.source)
+            self._torn = False
             self._recorder.event("reset")
 
     def fit(self, source: Iterable[Inputs]) -> None:
@@ -253,7 +257,7 @@ class Adaptation:
     def state(self) -> State:
         """Return the adapted state (not the model) as a plain dict, see `dasp.methods.state`."""
         with self._in_use():
-            return self.memory.pack(self.counters)
+            return self._packed()
 
     def load_state(self, state: State) -> None:
         """Take over a state of the same model, method and hyper-parameters.
@@ -265,8 +269,8 @@ class Adaptation:
 
     def save(self, path: str | Path) -> None:
         """Write `state()` to one safetensors file, atomically; it is on the disk on return."""
-        with self._lock:
-            write_state(path, self.state())
+        with self._in_use():
+            write_state(path, self._packed())
             self._recorder.event("save", path)
 
     def load(self, path: str | Path) -> None:
@@ -285,8 +289,11 @@ class Adaptation:
             return 0
         with self._in_use():
             state = read_state(path)
-            self.memory.restore(self.memory.unpack(state, str(path)))
-            counters.take(state.get("counters", {}))
+            snapshot, then = self.memory.unpack(state, str(path)), state.get("counters")
+            if not counters.fits(then):
+                raise StateError(f"{path}: its counters are damaged ({str(then)[:60]}).")
+            self.memory.restore(snapshot)
+            counters.take(state["counters"])
             self._recorder.event("resume", path)
             self._checkpoint.written_at = counters.totals["batches"]
             return self._checkpoint.written_at
@@ -299,29 +306,81 @@ class Adaptation:
     @torch.inference_mode(False)
     @torch.enable_grad()
     def _recorded(self, batch: Inputs, kind: str) -> Outcome:
-        frozen = self._is_frozen()
-        with self._lock:
+        """Run a batch. What it changes and what is counted of it are kept together or not at all,
+        whenever an exception or an interrupt comes."""
+        frozen, recorder = self._is_frozen(), self._recorder
+        with self._in_use():
+            before, counts = self.memory.capture(whole=not frozen), recorder.counters.as_dict()
             try:
-                with self._in_use():
-                    outcome = self._loop.run(batch, kind, frozen)
-            except Exception as error:
-                if not frozen:
-                    self._recorder.error(error)
+                outcome = self._loop.run(batch, kind, frozen, before)
+                if frozen or outcome.rejected:
+                    self.memory.restore(before)
+                recorder.count(outcome, batch, frozen)
+            except BaseException as error:
+                self.memory.restore(before)
+                recorder.counters.take(counts)
+                if isinstance(error, Exception) and not frozen:
+                    recorder.error(error)
                 raise
-            index, distances = self.memory.batch_index, self._loop.distances
-            self._recorder.outcome(outcome, list(batch), index, distances, frozen)
+            recorder.log_outcome(
+                outcome, batch, self.memory.batch_index, self._loop.distances, frozen
+            )
             if self._checkpoint is not None and not frozen:
-                self._checkpoint.after_batch(self._recorder, self.state)
+                self._checkpoint.after_batch(recorder, self._packed)
             return outcome
 
+    def _packed(self) -> State:
+        return self.memory.pack(self._recorder.counters.as_dict())
+
     @contextmanager
-    def _in_use(self) -> Iterator[None]:
-        with self._lock:
+    def _unchanged(self) -> Iterator[None]:
+        """Undo what the model does to its own buffers in this block."""
+        before = self.memory.capture(whole=False)
+        try:
+            yield
+        finally:
+            self.memory.restore(before)
+
+    @contextmanager
+    def _in_use(self, torn: bool = False) -> Iterator[None]:
+        """Let nobody else use this adaptation in this block; put its model in evaluation mode."""
+        with self._alone():
             if self not in _LIVE:
                 raise StateError(
                     "this adaptation was closed when its model was adapted again: "
                     "to run several at once, adapt copy.deepcopy(model) for each."
                 )
+            if self._torn and not torn:
+                raise StateError(
+                    "this process was forked in the middle of a call of its parent, so the state "
+                    "is not whole here: call reset() first."
+                )
+            training = [module for module in self.method.modules() if module.training]
+            for module in training:
+                module.training = False
+            try:
+                yield
+            finally:
+                for module in training:
+                    module.training = True
+
+    @contextmanager
+    def _alone(self, nested: bool = False) -> Iterator[None]:
+        """Wait for other threads' calls; refuse a call in the middle of this thread's, if not
+        `nested`: a signal handler or the model itself would see half of a step."""
+        if os.getpid() != self._process:  # a child: its parent's lock is nobody's here
+            self._torn = self._lock.locked()
+            self._lock, self._owner, self._process = threading.Lock(), 0, os.getpid()
+        if self._owner == threading.get_ident() and self._lock.locked():
+            if not nested:
+                raise StateError(
+                    "called in the middle of a step, by a signal handler or by the model itself, "
+                    "where the state is not whole: call it when tta(inputs) has returned."
+                )
+            yield
+            return
+        with self._lock:
+            self._owner = threading.get_ident()
             yield
 
     def _is_frozen(self) -> bool:
@@ -348,6 +407,30 @@ def _claim_model(adaptation: Adaptation) -> None:
         if changes or _trains_model(adaptation):
             _LIVE.difference_update(others)
         _LIVE.add(adaptation)
+    if _trains_model(adaptation):
+        finalize(adaptation, _leave, adaptation.memory).atexit = False
+
+
+_LEFT: dict[int, tuple[ref[nn.Parameter], int, Tensor]] = {}  # id: weight, its version, its source
+
+
+def _leave(memory: Memory) -> None:
+    """Remember the source of what an adaptation that nobody holds any more has trained."""
+    source = memory.source().tensors
+    for name, weight in memory.weights.items():
+        if name.startswith("model."):
+            place = id(weight)
+            gone = ref(weight, lambda _, place=place: _LEFT.pop(place, None))  # type: ignore[misc]
+            _LEFT[place] = gone, weight._version, source[f"weight/{name}"]
+
+
+@torch.no_grad()
+def _return_to_source(model: nn.Module) -> None:
+    """Undo what forgotten adaptations did to a model; weights changed since are the user's own."""
+    for weight in model.parameters() if isinstance(model, nn.Module) else ():
+        left, version, source = _LEFT.pop(id(weight), (None, 0, weight))
+        if left is not None and left() is weight and weight._version == version:
+            weight.copy_(source)
 
 
 def _model_weights(user: Adaptation) -> set[int]:
@@ -380,22 +463,25 @@ class Loop:
             parameter.requires_grad_(True)
         self.memory = Memory(method, options.lr)
 
-    def run(self, batch: Inputs, kind: str, frozen: bool) -> Outcome:
-        """Check a batch of "inputs" or "tokens" and run it.
+    def run(self, batch: Inputs, kind: str, frozen: bool, before: Snapshot) -> Outcome:
+        """Check a batch of "inputs" or "tokens" and run it; `before` is the present state.
 
         If another rank fails, this rank's samples are predicted and nothing is learned.
         """
-        group = self.method.group
+        group, self.method.frozen = self.method.group, frozen
         try:
             with group.together():
-                outcome = self._run(_checked(batch, self.method, kind), kind, frozen)
+                outcome = self._run(_checked(batch, self.method, kind), kind, frozen, before)
                 return replace(outcome, logits=group.own(outcome.logits))
         except PeerError as error:
+            self.memory.restore(before)
             with _apart(self.method):
-                outcome = self._run(batch, kind, frozen=True)
+                outcome = self._run(batch, kind, True, before)
             return replace(outcome, rejected=str(error))
+        finally:
+            self.method.frozen = False
 
-    def _run(self, batch: Inputs, kind: str, frozen: bool) -> Outcome:
+    def _run(self, batch: Inputs, kind: str, frozen: bool, before: Snapshot) -> Outcome:
         """Infer on a batch and, unless `frozen`, learn from it; return what all ranks' samples got.
 
         A batch with samples that hold NaN or Inf, or that the model fails on, is rejected: those
@@ -407,7 +493,7 @@ class Loop:
         why = _spoilt(batch, own, rows) if len(rows) else "no rank has samples"
         if len(rows) and rows.all():
             batch, kind = self._prepared(batch, kind), "tokens"
-            outcome = self._infer(batch) if frozen else self._learn(batch)
+            outcome = self._infer(batch) if frozen else self._learn(batch, before)
             rows = predicted_rows(outcome.logits)
             if rows.all() or outcome.rollback:
                 return outcome
@@ -438,22 +524,16 @@ class Loop:
         with torch.no_grad(), self._precision():
             return self.method.encode(batch)
 
-    def _learn(self, batch: Tokens) -> Outcome:
+    def _learn(self, batch: Tokens, before: Snapshot) -> Outcome:
         """Infer on a prepared batch and adapt; if the batch is rejected, nothing has changed."""
         memory, method = self.memory, self.method
-        memory.source()  # captured before the first batch changes anything
-        before = memory.capture()
+        memory.source(before)
         method.generator.manual_seed(batch_seed(method.seed, memory.batch_index))
-        try:
-            outcome = self._adapt(batch)
-            if not outcome.rejected:
-                method.group.settle()
-        except BaseException:
-            memory.restore(before)
-            raise
+        outcome = self._adapt(batch)
         if outcome.rejected:
             memory.restore(before)
         else:
+            method.group.settle()
             memory.batch_index += 1
         return outcome
 
@@ -576,8 +656,9 @@ def _checked(batch: Inputs, method: Method, kind: str) -> dict[str, Tensor]:
         raise ContractError(f"{type(method).__name__} tunes the encoder: call it with raw inputs.")
     check_batch(batch, method.model, kind, part=True, no_samples=method.group.size > 1)
     check_placement(batch, method.model)
-    # A tensor created in inference mode cannot take part in training; its copy can.
-    return {name: v.clone() if v.is_inference() else v for name, v in batch.items()}
+    # A tensor created in inference mode cannot take part in training, its copy can; and nothing
+    # may reach the caller's own graph.
+    return {name: v.clone() if v.is_inference() else v.detach() for name, v in batch.items()}
 
 
 def _clean_batches(source: Iterable[Inputs], method: Method) -> Iterator[Inputs]:
@@ -598,7 +679,7 @@ def _clean_batches(source: Iterable[Inputs], method: Method) -> Iterator[Inputs]
         finite = finite_rows(batch)
         if not finite.all():
             raise InputError(f"clean samples must be finite: {_spoilt(batch, finite)}.")
-        yield batch
+        yield {name: value.detach() for name, value in batch.items()}
 
 
 def finite_rows(batch: Inputs) -> Tensor:

@@ -110,8 +110,11 @@ class Robust(Dasp):
         self.diagnoser.fit({name: joined(parts) for name, parts in seen.items()})
 
     def diagnose(self, alone: Mapping[str, Fused], remember: bool) -> Diagnosis:
-        """Compare each modality with itself when clean, over recent samples."""
-        found: Diagnosis = self.diagnoser(alone, self.delta, remember, self.group)
+        """Compare each modality with itself when clean, over recent samples.
+
+        A call inside `frozen()` sees its own samples alone: the queue belongs to another stream.
+        """
+        found: Diagnosis = self.diagnoser(alone, self.delta, remember, self.group, self.frozen)
         return found
 
     def _learn(self, passes: LearningPasses, diagnosis: Diagnosis, roles: RoleOf) -> Step:

@@ -6,12 +6,14 @@ A saved state is one plain dict, or the safetensors file that holds it:
      "batch_index": batches since the last reset, "counters": of the run so far,
      "tensors": {"weight/…", "buffer/…", "optimizer/<weight>/<key>"} on the CPU}
 
-Of the model it holds only the weights that the method trains, so it is small.
+Of the model it holds only the weights that the method trains and the buffers that have changed, so
+it is small. A file also has a checksum of all of this. A state is taken over whole or not at all:
+every field is checked before anything is replaced.
 """
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dasp.core.errors import ContractError, OptionError, StateError
+from dasp.core.errors import ContractError, OptionError, StateError, cause
 from dasp.core.files import atomic_path, remove_parts
 from dasp.core.types import Step
 from dasp.methods.base import METHODS, Method, hyperparameters, whole
 from dasp.service.events import Recorder
 
-FORMAT = "dasp-state-1"
+FORMAT = "dasp-state-2"
+MANY = 2**62  # more than any counter reaches
 OTHER = {"method": "another method", "hyper": "other options", "model": "another model"}
 State = dict[str, Any]
 
@@ -38,6 +41,7 @@ class Snapshot:
 
     tensors: dict[str, Tensor]  # "weight/…", "buffer/…", "optimizer/<weight>/<key>"
     batch_index: int
+    whole: bool = True  # or only the model's buffers
 
 
 class Memory:
@@ -57,15 +61,30 @@ class Memory:
         self.batch_index = 0
         self._source: Snapshot | None = None
         self._source_digest: str | None = None
+        self._copies: dict[str, tuple[Tensor, int, Tensor]] = {}  # of the model's buffers
 
     def buffers(self) -> dict[str, Tensor]:
         """Return the method's own buffers (not the model's)."""
         return {n: b for n, b in self.method.named_buffers() if not n.startswith("model.")}
 
-    def source(self) -> Snapshot:
-        """Return the state before the first batch, captured when it is first asked for."""
+    def _model_buffers(self) -> dict[str, Tensor]:
+        return {f"model.{n}": b for n, b in self.method.model.named_buffers()}
+
+    def _copy_of(self, name: str, buffer: Tensor) -> Tensor:
+        """Return a copy of a buffer of the model, the same one until the buffer changes.
+
+        Few models change their buffers in evaluation mode, and some have large ones.
+        """
+        known, then, copy = self._copies.get(name, (None, 0, buffer))
+        if known is not buffer or then != _version(buffer) or then < 0:
+            copy = buffer.clone()
+            self._copies[name] = buffer, _version(buffer), copy
+        return copy
+
+    def source(self, now: Snapshot | None = None) -> Snapshot:
+        """Return the state before the first batch, captured when first asked for, or `now`."""
         if self._source is None:
-            self._source = self.capture()
+            self._source = now or self.capture()
         return self._source
 
     def forget_source(self) -> None:
@@ -108,9 +127,12 @@ class Memory:
             self.optimizer.state.clear()
 
     @torch.no_grad()
-    def capture(self) -> Snapshot:
-        """Copy the whole state."""
-        tensors = {f"weight/{n}": p.detach().clone() for n, p in self.weights.items()}
+    def capture(self, whole: bool = True) -> Snapshot:
+        """Copy the state; if not `whole`, only what a call that learns nothing could change."""
+        tensors = {f"buffer/{n}": self._copy_of(n, b) for n, b in self._model_buffers().items()}
+        if not whole:
+            return Snapshot(tensors, self.batch_index, whole=False)
+        tensors |= {f"weight/{n}": p.detach().clone() for n, p in self.weights.items()}
         tensors |= {f"buffer/{n}": b.clone() for n, b in self.buffers().items()}
         moments = self.optimizer.state if self.optimizer else {}
         for name, parameter in self.weights.items():
@@ -122,14 +144,18 @@ class Memory:
     @torch.no_grad()
     def restore(self, snapshot: Snapshot, keep_index: bool = False) -> None:
         """Return to a captured state, bit for bit."""
+        for name, buffer in self._model_buffers().items():
+            value = snapshot.tensors[f"buffer/{name}"]
+            if self._copy_of(name, buffer) is not value:
+                _overwrite(buffer, value)
+                self._copies[name] = buffer, _version(buffer), value
+        if not snapshot.whole:
+            return
         for name, parameter in self.weights.items():
             parameter.copy_(snapshot.tensors[f"weight/{name}"])
             parameter.grad = None
         for name, buffer in self.buffers().items():
-            value = snapshot.tensors[f"buffer/{name}"]
-            if buffer.shape != value.shape:
-                buffer.resize_(value.shape)
-            buffer.copy_(value)
+            _overwrite(buffer, snapshot.tensors[f"buffer/{name}"])
         if self.optimizer:
             self.optimizer.state.clear()
             for path, value in snapshot.tensors.items():
@@ -153,6 +179,7 @@ class Memory:
         model = self.method.model
         for name, value in sorted(model.state_dict().items()):
             value = source.tensors.get(f"weight/model.{name}", value)
+            value = source.tensors.get(f"buffer/model.{name}", value)
             digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
             flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             digest.update(flat.numpy().data)
@@ -161,15 +188,20 @@ class Memory:
 
     def pack(self, counters: dict[str, Any]) -> State:
         """Return a copy of the current state together with what it belongs to."""
-        tensors = {name: value.cpu().contiguous() for name, value in self.capture().tensors.items()}
+        source, found = self.source().tensors, self.capture().tensors
+        changed = {n: v for n, v in found.items() if v is not source.get(n)}
+        tensors = {name: value.cpu().contiguous() for name, value in changed.items()}
         place = {"batch_index": self.batch_index, "counters": counters}
         return {"format": FORMAT, **self._belonging(), **place, "tensors": tensors}
 
     def unpack(self, state: State, where: str) -> Snapshot:
-        """Return a state as a snapshot; refuse another method's or model's, calling it `where`."""
+        """Return a state as a snapshot; refuse another method's or model's, calling it `where`.
+
+        Everything is checked here, before `restore` replaces anything.
+        """
         if not isinstance(state, dict) or state.get("format") != FORMAT:
             found = state.get("format") if isinstance(state, dict) else type(state).__name__
-            raise StateError(f"{where} is not a saved state (format {found!r}).")
+            raise StateError(f"{where} is not a saved state (format {found!r}, not {FORMAT!r}).")
         for key, value in self._belonging().items():
             if state.get(key) != value:
                 difference = _difference(state.get(key, ""), value)
@@ -178,22 +210,39 @@ class Memory:
                     "adaptation with the same method, hyper-parameters and source weights."
                 )
         index, tensors = state.get("batch_index"), state.get("tensors")
-        if not isinstance(index, int) or not isinstance(tensors, dict):
-            raise StateError(f"{where} lacks its batch_index or its tensors: use another copy.")
-        if wrong := self._misfits(tensors):
-            raise StateError(f"{where} does not fit: {', '.join(wrong)}.")
+        if type(index) is not int or not 0 <= index < MANY or not isinstance(tensors, dict):
+            raise StateError(f"{where}: batch_index {index!r} or its tensors are damaged.")
+        model = {f"buffer/{n}" for n in self._model_buffers()}
+        tensors = {n: v for n, v in self.source().tensors.items() if n in model} | tensors
+        if wrong := [f"{name} {why}" for name, why in self._misfits(tensors)]:
+            raise StateError(f"{where} is damaged or does not fit: {'; '.join(wrong[:5])}.")
         return Snapshot(tensors, index)
 
-    def _misfits(self, tensors: dict[str, Tensor]) -> list[str]:
-        shapes = {f"weight/{name}": value.shape for name, value in self.weights.items()}
-        needed = [*shapes, *(f"buffer/{name}" for name in self.buffers())]
-        wrong = [name for name in needed if name not in tensors]
+    def _misfits(self, tensors: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield each tensor that is missing, of no use, or cannot be what it should be."""
+        weights = {f"weight/{n}": w for n, w in self.weights.items()}
+        buffers = {f"buffer/{n}": b for n, b in (self._model_buffers() | self.buffers()).items()}
+        needed = weights | buffers
+        yield from ((name, "is missing") for name in needed if name not in tensors)
+        keys: dict[str, set[str]] = {}  # of the optimizer's tensors, by weight
         for name, value in tensors.items():
-            kind, _, weight = name.rpartition("/")[0].partition("/")
-            fits = isinstance(value, Tensor) and value.shape == shapes.get(name, value.shape)
-            if not fits or (kind == "optimizer" and weight not in self.weights):
-                wrong.append(name)
-        return wrong
+            weight, _, key = name.removeprefix("optimizer/").rpartition("/")
+            moment = name.startswith("optimizer/") and weight in self.weights
+            like = self.weights[weight] if moment else needed.get(name)
+            if like is None or not isinstance(value, Tensor):
+                yield name, "is not part of this adaptation"
+            elif name in buffers:  # which may grow
+                if value.dtype != like.dtype or value.ndim != like.ndim:
+                    yield name, f"has {_kind(value)} instead of {_kind(like)}"
+            elif value.shape != like.shape and not (moment and value.numel() == 1):
+                yield name, f"has {_kind(value)} instead of {_kind(like)}"
+            elif value.dtype != like.dtype or not torch.isfinite(value).all():
+                yield name, f"has {_kind(value)}, or values that are not finite"
+            if moment:
+                keys.setdefault(weight, set()).add(key)
+        whole = set().union(*keys.values())
+        for weight, found in keys.items():
+            yield from ((f"optimizer/{weight}/{key}", "is missing") for key in whole - found)
 
     def _belonging(self) -> State:
         if self._source_digest is None:  # hashed once
@@ -209,6 +258,21 @@ def describe(method: Method) -> State:
     return {"method": name, "hyper": hyper}
 
 
+def _overwrite(buffer: Tensor, value: Tensor) -> None:
+    if buffer.shape != value.shape:
+        buffer.resize_(value.shape)
+    buffer.copy_(value)
+
+
+def _version(tensor: Tensor) -> int:
+    """Return a number that grows when a tensor is changed in place, -1 if nothing counts it."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
 def _difference(saved: Any, here: Any) -> str:
     """Say how two settings differ: by option if they are dicts, shortened if they are long."""
     if isinstance(saved, dict) and isinstance(here, dict):
@@ -221,6 +285,7 @@ def write_state(path: str | Path, state: State) -> None:
     """Write a state to one file, which is complete and on the disk when this returns."""
     texts = {key: value for key, value in state.items() if key != "tensors"}
     metadata = {k: v if isinstance(v, str) else json.dumps(v) for k, v in texts.items()}
+    metadata["checksum"] = _checksum(metadata, state["tensors"])
     with atomic_path(path, durable=True) as part:
         try:
             save_file(state["tensors"], part, metadata=metadata)
@@ -237,11 +302,21 @@ def read_state(path: str | Path) -> State:
         with safe_open(path, framework="pt") as file:
             state: State = dict(file.metadata() or {})
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        if state.pop("checksum", None) != _checksum(state, tensors):
+            raise ValueError("its content does not have its checksum; use another copy")
         for key in {"hyper", "batch_index", "counters"} & state.keys():
             state[key] = json.loads(state[key])
-    except (SafetensorError, OSError, ValueError) as error:
-        raise StateError(f"{path} is damaged or not a saved state: {error}.") from error
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise StateError(f"{path} is damaged or not a saved state: {cause(error)}.") from error
     return state | {"tensors": tensors}
+
+
+def _checksum(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(texts), sort_keys=True).encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {_kind(value)}\n".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 class Checkpoint:

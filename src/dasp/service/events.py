@@ -19,7 +19,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -148,26 +148,34 @@ class Recorder:
         self._scores: Mapping[str, float] = {}  # of the last batch
         self._last_time = 0.0
 
-    def outcome(
-        self, outcome: Outcome, present: Sequence[str], index: int, norms: Norms, frozen: bool
-    ) -> None:
-        """Record the outcome of one call; `norms` is only called if there is a log."""
-        counters, size, found = self.counters, len(outcome.logits), outcome.diagnosis
-        missing = [name for name in counters.modalities if name not in present]
-        if self.log is not None:
-            event: Event = {"event": "frozen" if frozen else "batch", "index": index, "size": size}
-            event |= {"present": present, "missing": missing, "scores": found and found.scores}
-            event |= {"biased": found and found.biased, "updated": outcome.updated}
-            event |= {"loss": outcome.loss, "rejected": outcome.rejected}
-            self._write(event | {"rollback": outcome.rollback, "norms": norms()})
+    def count(self, outcome: Outcome, present: Collection[str], frozen: bool) -> None:
+        """Count one call."""
+        counters, found = self.counters, outcome.diagnosis
         if frozen:
             counters.add(frozen=1)
             return
         self._scores, self._last_time = found.scores if found else {}, time.time()
-        counters.add(batches=1, samples=size, updates=outcome.updated)
-        counters.add(rejections=bool(outcome.rejected), rollbacks=bool(outcome.rollback))
-        counters.add_each("missing", missing)
+        counters.add_each("missing", self._missing(present))
         counters.add_each("flags", found.biased if found else ())
+        counters.add(rejections=bool(outcome.rejected), rollbacks=bool(outcome.rollback))
+        counters.add(batches=1, samples=len(outcome.logits), updates=outcome.updated)
+
+    def log_outcome(
+        self, outcome: Outcome, present: Collection[str], index: int, norms: Norms, frozen: bool
+    ) -> None:
+        """Write one call that was counted; `norms` is only called if there is a log."""
+        if self.log is None:
+            return
+        found, kind = outcome.diagnosis, "frozen" if frozen else "batch"
+        event: Event = {"event": kind, "index": index, "size": len(outcome.logits)}
+        event |= {"present": list(present), "missing": self._missing(present)}
+        event |= {"scores": found and found.scores, "biased": found and found.biased}
+        event |= {"updated": outcome.updated, "loss": outcome.loss, "rejected": outcome.rejected}
+        event |= {"rollback": outcome.rollback, "norms": norms()}
+        self._write(event, counted=not frozen)
+
+    def _missing(self, present: Collection[str]) -> list[str]:
+        return [name for name in self.counters.modalities if name not in present]
 
     def error(self, error: Exception) -> None:
         """Record a call that ended in an exception."""
@@ -207,7 +215,8 @@ class Recorder:
             adapter_norm=("Distance of the adapters from their source state", norms),
         )
 
-    def _write(self, event: Event) -> None:
+    def _write(self, event: Event, counted: bool = False) -> None:
+        """Write an event at its place among the batches: if `counted`, it is the last of them."""
         if self.log is None:
             return
         if not self._begun and event["event"] == "fit":
@@ -219,6 +228,6 @@ class Recorder:
             events = [start, *self._fit, event]
         self._begun = True
         for each in events:
-            place = {"time": time.time(), "batch": self.counters.totals["batches"]}
+            place = {"time": time.time(), "batch": self.counters.totals["batches"] - counted}
             line = {"event": each["event"], **place, **each}
             self.guarded(partial(self.log.write, line), f"the event log {self.log.path}")

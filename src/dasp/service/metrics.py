@@ -53,12 +53,20 @@ class Counters:
         """Return a copy as plain dicts and ints."""
         return {**self.totals, **{name: dict(own) for name, own in self.by_modality.items()}}
 
+    def fits(self, counts: Any) -> bool:
+        """Tell whether `take` could continue from this: all counts are there, none is odd."""
+
+        def shape(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: shape(own) for name, own in value.items()}
+            return type(value) is int and value >= 0
+
+        return bool(shape(counts) == shape(self.as_dict()))
+
     def take(self, counts: Mapping[str, Any]) -> None:
-        """Continue from a copy; missing counts start at 0."""
-        self.totals = {name: int(counts.get(name, 0)) for name in TOTALS}
-        for name, own in self.by_modality.items():
-            then = counts.get(name, {})
-            self.by_modality[name] = {m: int(then.get(m, 0)) for m in own}
+        """Continue from a copy."""
+        self.totals = {name: counts[name] for name in TOTALS}
+        self.by_modality = {name: dict(counts[name]) for name in BY_MODALITY}
 
 
 class _Metrics(list[Metric], Collector):
