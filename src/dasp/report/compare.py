@@ -12,18 +12,19 @@ few, so their spread is given as ±, and a method is called better only if the m
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dasp.bench.results import Counts, DomainCount, Result, RunConfig
+from dasp.bench.results import Counts, Result, RunConfig
 from dasp.core.errors import InputError
-from dasp.report.frame import CLEAN, data_text, text
+from dasp.report.frame import CLEAN, absent, damaged, data_text, text
 
 SOURCE, AVERAGE = "source", "average"
 LEVEL = 0.95
@@ -35,7 +36,7 @@ Replicate = tuple[str, str, int]
 
 
 def pretty(protocol: str) -> str:
-    """Return the name of a protocol for a heading.
+    """Return a protocol for a heading.
 
     >>> pretty("per_domain/video")
     'per-domain video'
@@ -48,14 +49,22 @@ class PlanRun:
     """A run under the label that a plan gives it."""
 
     label: str
-    protocol: str
-    key: str
     result: Result = field(repr=False)
 
     @property
     def config(self) -> RunConfig:
         """Return its settings."""
         return self.result.run
+
+    @property
+    def protocol(self) -> str:
+        """Return the name of its stream."""
+        return self.config.protocol
+
+    @cached_property
+    def key(self) -> str:
+        """Return the key of its result."""
+        return self.config.key
 
     @property
     def counts(self) -> Counts:
@@ -67,6 +76,11 @@ class PlanRun:
     def accuracy(self) -> float:
         """Return the percentage of all samples that were right."""
         return 100 * self.counts.right / self.counts.seen
+
+    @cached_property
+    def hits(self) -> NDArray[np.int64]:
+        """Return how often each sample was right, over the domains of the stream: (n,)."""
+        return np.sum([d.sample_hits() for d in self.counts.domains], axis=0, dtype=np.int64)
 
     @property
     def replicate(self) -> Replicate:
@@ -85,13 +99,6 @@ class PlanRun:
         fit = {"fit": config.source["samples"]} if config.source.get("samples") else {}
         return {**config.options, **fit, "versions": config.versions, "tokens": config.tokens}
 
-    def diagnosed(self) -> Iterator[tuple[DomainCount, list[str]]]:
-        """Yield the domain and the modalities named of each diagnosed batch of one domain."""
-        biased = self.counts.batches.biased or []
-        for domain in self.counts.domains if biased else ():
-            for batch in range(domain.first_batch, domain.first_batch + domain.batches):
-                yield domain, biased[batch]
-
 
 @dataclass(frozen=True)
 class RunGroup:
@@ -109,6 +116,11 @@ class RunGroup:
         words = [data_text(run.data)]
         words += [f"{samples} samples per domain"] if samples is not None else []
         return ", ".join([*words, f"batch {run.batch_size}", f"severity {run.severity}"])
+
+    @cached_property
+    def source(self) -> str | None:
+        """Return the label that gains are counted from, None if Source was not run."""
+        return next((run.label for run in self.runs if run.config.method == SOURCE), None)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -136,22 +148,10 @@ class RunGroup:
         """Return the protocol that shows most: interleaved, otherwise the last one."""
         return "interleaved" if "interleaved" in self.protocols else self.protocols[-1]
 
-    @cached_property
-    def source(self) -> str | None:
-        """Return the label that gains are counted from, None if Source was not run."""
-        methods = {run.label: run.config.method for run in self.runs}
-        return next((label for label in self.labels if methods[label] == SOURCE), None)
-
-    @cached_property
-    def _index(self) -> Mapping[tuple[str, str], list[PlanRun]]:
-        index: dict[tuple[str, str], list[PlanRun]] = {}
-        for run in sorted(self.runs, key=lambda run: run.replicate):
-            index.setdefault((run.label, run.protocol), []).append(run)
-        return index
-
     def of(self, label: str | None, protocol: str) -> list[PlanRun]:
         """Return the replicates of one label and protocol, ordered by model and seed."""
-        return [] if label is None else self._index.get((label, protocol), [])
+        runs = [run for run in self.runs if (run.label, run.protocol) == (label, protocol)]
+        return sorted(runs, key=lambda run: run.replicate)
 
     def accuracy(self, protocol: str) -> pd.DataFrame:
         """Return the accuracy in %, (replicates, labels); NaN if a label lacks a replicate.
@@ -186,6 +186,27 @@ class RunGroup:
         present = [label for label in self.labels if label in shares.columns]
         return shares.reindex(list(dict.fromkeys(counts["domain"])), level="domain")[present]
 
+    def diagnosed(self, label: str, protocol: str) -> pd.DataFrame:
+        """Return one row per diagnosed batch of one domain, of all replicates.
+
+        damage: the damaged modalities; named: whether any modality was; exact: exactly the
+        damaged ones were; hit: these were among the named; healthy: there is an undamaged one;
+        alarm: such a one was named.
+        """
+        records = []
+        for run in self.of(label, protocol):
+            known, biased = set(run.counts.batches.scores or ()), run.counts.batches.biased or []
+            for domain in run.counts.domains:
+                damage = damaged(domain.name)
+                bad = set(filter(None, damage.split("+")))
+                well = known - bad - absent(domain.name)
+                for names in biased[domain.first_batch :][: domain.batches]:
+                    named = set(names)
+                    judged = bool(named), named == bad, bad <= named, bool(well), bool(well & named)
+                    records.append((damage, *judged))
+        columns = ["damage", "named", "exact", "hit", "healthy", "alarm"]
+        return pd.DataFrame.from_records(records, columns=columns)
+
 
 def over_source(accuracy: pd.DataFrame, source: str | None) -> pd.DataFrame:
     """Return accuracies minus those of Source in the same row, NaN for Source itself."""
@@ -210,13 +231,17 @@ def group_runs(runs: Iterable[PlanRun]) -> list[RunGroup]:
         setting["list of domains"] = known.index(stream) + 1
         found.setdefault(text(setting), (setting, []))[1].append(run)
     ordered = sorted(found.values(), key=lambda pair: -int(pair[0]["severity"]))
-    settings = [setting for setting, _ in ordered]
-    names = dict.fromkeys(name for setting in settings for name in setting)
-    differing = [n for n in names if len({text(s.get(n)) for s in settings}) > 1]
+    differing = _differing([setting for setting, _ in ordered])
     return [
         replace(_group(runs), name=", ".join(f"{n} {text(setting.get(n))}" for n in differing))
         for setting, runs in ordered
     ]
+
+
+def _differing(settings: Sequence[Mapping[str, object]]) -> list[str]:
+    """Return the names whose values are not the same in all settings."""
+    names = dict.fromkeys(name for setting in settings for name in setting)
+    return [n for n in names if len({text(setting.get(n)) for setting in settings}) > 1]
 
 
 def _group(runs: Sequence[PlanRun]) -> RunGroup:
@@ -227,13 +252,22 @@ def _group(runs: Sequence[PlanRun]) -> RunGroup:
         cell = text([run.label, run.variant, run.protocol, run.replicate])
         if cell in cells:
             repeated.add(f"{run.label}, {run.protocol}, {run.replicate_name}")
-        if cell not in cells or _finished(run) > _finished(cells[cell]):
-            cells[cell] = run
+        both = cells.get(cell, run), run
+        cells[cell] = max(both, key=lambda own: str(own.result.measured.get("finished", "")))
     notes = [f"{name}: run more than once; the last one counts." for name in sorted(repeated)]
     kept = list(cells.values())
     for label in dict.fromkeys(run.label for run in kept):
-        kept, more = _options_apart(kept, label)
-        notes += more
+        mine = [run for run in kept if run.label == label]
+        variants = {(run.protocol, text(run.variant)) for run in mine}
+        if len(variants) == len({run.protocol for run in mine}):
+            continue
+        # One protocol was run with several options: these become part of the label.
+        names = _differing([run.variant for run in mine])
+        notes.append(f"{label} was run with several {', '.join(names)}: shown apart.")
+        for place, run in enumerate(kept):
+            if run.label == label:
+                words = ", ".join(f"{n}={text(run.variant.get(n))}" for n in names)
+                kept[place] = replace(run, label=f"{label} ({words})")
     for name in dict.fromkeys(run.replicate[0] for run in kept):
         weights = {run.replicate[1] for run in kept if run.replicate[0] == name}
         if len(weights) > 1:
@@ -241,29 +275,6 @@ def _group(runs: Sequence[PlanRun]) -> RunGroup:
     versions = sorted({text(run.result.measured.get("versions", {})) for run in kept})
     notes += [f"Made by different versions: {'; '.join(versions)}"] * (len(versions) > 1)
     return RunGroup(kept, notes=notes)
-
-
-def _finished(run: PlanRun) -> str:
-    return str(run.result.measured.get("finished", ""))
-
-
-def _options_apart(runs: list[PlanRun], label: str) -> tuple[list[PlanRun], list[str]]:
-    """Put differing options into a label if one protocol was run with several of them."""
-    mine = [run for run in runs if run.label == label]
-    several = any(
-        len({text(run.variant) for run in mine if run.protocol == protocol}) > 1
-        for protocol in {run.protocol for run in mine}
-    )
-    if not several:
-        return runs, []
-    names = dict.fromkeys(name for run in mine for name in run.variant)
-    differing = [n for n in names if len({text(run.variant.get(n)) for run in mine}) > 1]
-
-    def name(run: PlanRun) -> str:
-        return f"{label} ({', '.join(f'{n}={text(run.variant.get(n))}' for n in differing)})"
-
-    renamed = [replace(run, label=name(run)) if run.label == label else run for run in runs]
-    return renamed, [f"{label} was run with several {', '.join(differing)}: shown apart."]
 
 
 @dataclass(frozen=True)
@@ -274,11 +285,6 @@ class Stream:
     protocol: str
     group: RunGroup
 
-    @cached_property
-    def gain(self) -> pd.DataFrame:
-        """Return the gain over Source, (replicates, labels)."""
-        return self.group.gain(self.protocol)
-
 
 def streams_of(groups: Sequence[RunGroup]) -> list[Stream]:
     """Return the streams of all groups; a protocol in several settings is named with them."""
@@ -288,23 +294,6 @@ def streams_of(groups: Sequence[RunGroup]) -> list[Stream]:
         Stream(f"{pretty(p)} ({group.name})" if often.count(p) > 1 else pretty(p), p, group)
         for p, group in pairs
     ]
-
-
-def average_gain(streams: Sequence[Stream], label: str) -> tuple[float, float]:
-    """Return mean and standard deviation of a gain over streams with the same weight each.
-
-    Clean streams are left out if there are others. NaN if the label lacks a stream; the deviation
-    is that of the replicates' own averages, NaN if not every replicate ran all streams.
-    """
-    voting = [stream for stream in streams if stream.protocol != CLEAN] or list(streams)
-    each = [stream.gain.get(label, pd.Series(dtype=float)).dropna() for stream in voting]
-    if any(own.empty for own in each):
-        return math.nan, math.nan
-    wide = pd.concat(each, axis=1)  # (replicates, streams)
-    if wide.isna().any(axis=None):
-        return float(wide.mean().mean()), math.nan
-    own = wide.mean(axis=1)
-    return float(own.mean()), float(own.std())
 
 
 def mean_interval(values: NDArray[np.int64], level: float = LEVEL) -> tuple[float, float]:
@@ -333,19 +322,6 @@ def mean_interval(values: NDArray[np.int64], level: float = LEVEL) -> tuple[floa
 
 
 @dataclass(frozen=True)
-class SampleScores:
-    """How often each sample was right: (n,) counts by replicate, out of `most` each."""
-
-    counts: Mapping[Replicate, NDArray[np.int64]]
-    most: int
-
-    @property
-    def accuracy(self) -> float:
-        """Return the mean accuracy over replicates, in %."""
-        return float(np.mean([100 * own.mean() / self.most for own in self.counts.values()]))
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The difference of two methods on the same samples, models and seeds, in points."""
 
@@ -355,11 +331,6 @@ class Comparison:
     low: float
     high: float
     by_model: Mapping[str, float]
-
-    @property
-    def ahead(self) -> int:
-        """Return the number of source models on which the difference is above 0."""
-        return sum(value > 0 for value in self.by_model.values())
 
     @property
     def verdict(self) -> str:
@@ -372,45 +343,31 @@ class Comparison:
         return "better" if sign > 0 else "worse"
 
 
-def sample_scores(group: RunGroup, label: str, protocol: str) -> SampleScores:
-    """Return how often each sample was right in a protocol, over its domains.
+def compare(group: RunGroup, label: str, other: str, protocol: str) -> Comparison | None:
+    """Compare two labels in a protocol, where both ran; None if they share no replicate.
 
     "average" is over all shifted protocols, each with the same weight, for replicates that ran
     them all.
     """
-    where = f"{label}, {protocol}"
-    if protocol != AVERAGE:
-        runs = group.of(label, protocol)
-        hits = {run.replicate: [d.sample_hits() for d in run.counts.domains] for run in runs}
-        _check_lengths(where, [row for rows in hits.values() for row in rows])
-        most = {len(rows) for rows in hits.values()} or {1}
-        if len(most) > 1:
-            raise InputError(f"{where}: runs differ in their number of domains. Run them again.")
-        return SampleScores({k: np.sum(rows, axis=0) for k, rows in hits.items()}, most.pop())
-    each = [sample_scores(group, label, name) for name in group.shifted]
-    common = math.lcm(*(own.most for own in each))
-    whole = sorted(set.intersection(*(set(own.counts) for own in each)))
-    parts = {key: [own.counts[key] * (common // own.most) for own in each] for key in whole}
-    _check_lengths(where, [part for own in parts.values() for part in own])
-    return SampleScores({k: np.sum(own, axis=0) for k, own in parts.items()}, common * len(each))
-
-
-def compare(mine: SampleScores, other: SampleScores, names: str = "") -> Comparison | None:
-    """Compare two methods where both ran; None if they share no replicate.
-
-    `names` says in an error which two they are.
-    """
-    shared = sorted(set(mine.counts) & set(other.counts))
+    names = group.shifted if protocol == AVERAGE else [protocol]
+    mine, theirs = (
+        [{run.replicate: run for run in group.of(n, name)} for name in names]
+        for n in (label, other)
+    )
+    shared = sorted(set.intersection(*map(set, (*mine, *theirs))))
     if not shared:
         return None
-    most = math.lcm(mine.most, other.most)
-    pairs = [(mine.counts[key], other.counts[key]) for key in shared]
-    _check_lengths(names, [part for pair in pairs for part in pair])
-    apart = np.stack([a * (most // mine.most) - b * (most // other.most) for a, b in pairs])
-    unit = 100 / most
-    each = pd.Series(
-        unit * apart.mean(axis=1), index=[f"{name} {digest[:8]}" for name, digest, _ in shared]
+    pairs = [[(a[r], b[r]) for r in shared] for a, b in zip(mine, theirs, strict=True)]
+    _check_paired(f"{label} and {other}, {protocol}", chain.from_iterable(pairs))
+    visits = [len(own[0][0].counts.domains) for own in pairs]
+    common = math.lcm(*visits)
+    apart = sum(  # (replicates, samples), all protocols with the same weight
+        np.array([a.hits - b.hits for a, b in own]) * (common // count)
+        for own, count in zip(pairs, visits, strict=True)
     )
+    unit = 100 / (common * len(names))
+    models = [f"{name} {digest[:8]}" for name, digest, _ in shared]
+    each = pd.Series(unit * apart.mean(axis=1), index=models)
     low, high = mean_interval(apart.sum(axis=0))
     return Comparison(
         float(each.mean()),
@@ -421,36 +378,27 @@ def compare(mine: SampleScores, other: SampleScores, names: str = "") -> Compari
     )
 
 
-def adapting_scores(group: RunGroup, protocol: str) -> dict[str, SampleScores]:
-    """Return the scores of every label but Source that ran a protocol."""
-    labels = [label for label in group.labels if label != group.source]
-    found = {label: sample_scores(group, label, protocol) for label in labels}
-    return {label: own for label, own in found.items() if own.counts}
+def _check_paired(names: str, pairs: Iterable[Sequence[PlanRun]]) -> None:
+    """Raise an error if two runs differ in their domains, or any of them in samples."""
+    domains = [[run.counts.domains for run in pair] for pair in pairs]
+    sizes = sorted({d.seen for pair in domains for own in pair for d in own})
+    if len(sizes) > 1 or any(len(mine) != len(theirs) for mine, theirs in domains):
+        raise InputError(
+            f"{names}: runs on the same data have different numbers of domains or samples "
+            f"({', '.join(map(str, sizes))}) and cannot be paired. Run them again."
+        )
 
 
 def compare_with_source(group: RunGroup, protocol: str) -> dict[str, Comparison]:
     """Return how each label compares with Source in a protocol, or on their average."""
-    if group.source is None:
-        return {}
-    base = sample_scores(group, group.source, protocol)
-    found = {
-        label: compare(own, base, f"{label} and {group.source}, {protocol}")
-        for label, own in adapting_scores(group, protocol).items()
-    }
+    source = group.source
+    labels = [label for label in group.labels if source is not None and label != source]
+    found = {label: compare(group, label, str(source), protocol) for label in labels}
     return {label: result for label, result in found.items() if result is not None}
 
 
-def best_label(found: Mapping[str, SampleScores]) -> str | None:
+def best_label(accuracy: pd.DataFrame) -> str | None:
     """Return the label of the highest mean accuracy, among those with the most replicates."""
-    fullest = max((len(own.counts) for own in found.values()), default=0)
-    able = [label for label, own in found.items() if len(own.counts) == fullest > 0]
-    return max(able, key=lambda label: found[label].accuracy, default=None)
-
-
-def _check_lengths(names: str, parts: Sequence[NDArray[np.generic]]) -> None:
-    lengths = sorted({len(part) for part in parts})
-    if len(lengths) > 1:
-        raise InputError(
-            f"{names}: runs on the same data have different numbers of samples "
-            f"({', '.join(map(str, lengths))}) and cannot be paired. Run them again."
-        )
+    count = accuracy.count()
+    able = accuracy.loc[:, (count == count.max()) & (count > 0)]
+    return None if able.empty else str(able.mean().idxmax())

@@ -8,7 +8,7 @@ light and one for dark; a saved SVG file carries these variables with it.
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -26,19 +26,12 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from dasp.bench.results import Result
 from dasp.core.files import atomic_path
 from dasp.report.compare import AVERAGE, SOURCE, PlanRun, RunGroup, pretty
-from dasp.report.formats import Column, mean_std, rounded
+from dasp.report.formats import NAN, mean_std, rounded, write_mean
 from dasp.report.frame import damaged, short_name
-from dasp.report.tables import (
-    batch_sizes,
-    file_name,
-    forgetting,
-    matching_accuracy,
-    sensitivity,
-    view_title,
-)
+from dasp.report.tables import batch_sizes, file_name, forgetting, matching_accuracy, sensitivity
 
 STYLE = Path(__file__).with_name("dasp.mplstyle")
-INK = ("#1b1f24", "#e6e9ee")
+INK, LINE = ("#1b1f24", "#e6e9ee"), "#8a919b"
 PALETTE = (  # light, dark; legible with all common kinds of colour blindness beside dash and marker
     ("#5f6672", "#a3abb8"),
     ("#c74a00", "#ff8a3d"),
@@ -88,13 +81,12 @@ class Chart:
         head, end, body = self.svg.partition(">")
         return f"{head}{end}\n<style>{variables('svg')}</style>{body}"
 
-    def save(self, folder: Path) -> list[Path]:
-        """Write the figure as SVG, PDF and PNG, and return the paths."""
-        contents = {
-            "svg": self.svg_file.encode(),
-            "pdf": self._save("pdf", metadata={"CreationDate": None}),
-            "png": self._save("png", metadata={"Software": None}),
-        }
+    def save(self, folder: Path, for_print: bool = True) -> list[Path]:
+        """Write the figure as SVG, for print also as PDF and PNG, and return the paths."""
+        contents = {"svg": self.svg_file.encode()}
+        if for_print:
+            contents["pdf"] = self._save("pdf", metadata={"CreationDate": None})
+            contents["png"] = self._save("png", metadata={"Software": None})
         for ending, content in contents.items():
             with atomic_path(folder / f"{self.name}.{ending}") as part:
                 part.write_bytes(content)
@@ -170,27 +162,25 @@ def new_axes(width: float, height: float, *shape: int, **options: Any) -> tuple[
     return figure, list(axes.flat)
 
 
-def add_legend(figure: Figure, entries: Mapping[str, Look], lines: bool = True) -> None:
+def add_legend(figure: Figure, labels: Collection[str], looks: Looks, lines: bool = True) -> None:
     """Name the labels below the figure."""
-    with matplotlib.rc_context(fname=STYLE):
-        handles = [
-            Line2D([], [], **(look.line if lines else {"linestyle": ""}), **look.marker)
-            for look in entries.values()
-        ]
-        fit = max(1, int(150 / (7 + max(map(len, entries)))))  # that fit side by side
-        columns = -(-len(entries) // -(-len(entries) // fit))
-        figure.legend(handles, list(entries), loc="outside lower center", ncols=columns)
+    handles = [
+        Line2D(
+            [], [], markersize=4.5, **looks[n].marker, **(looks[n].line if lines else {"ls": ""})
+        )
+        for n in labels
+    ]
+    fit = max(1, int(150 / (7 + max(map(len, labels)))))  # that fit side by side
+    columns = -(-len(labels) // -(-len(labels) // fit))
+    place = {"loc": "outside lower center", "ncols": columns}
+    figure.legend(handles, list(labels), **place, frameon=False, fontsize=8, labelcolor=INK[0])
 
 
 def _replicates(counts: Iterable[int]) -> str:
-    found = sorted(set(counts))
+    found = sorted({int(count) for count in counts if count})
     if found == [1]:
         return "one run"
     return f"mean over {'–'.join(map(str, dict.fromkeys((found[0], found[-1]))))} runs"
-
-
-def _mean(values: Iterable[float]) -> float:
-    return mean_std(values)[0]
 
 
 def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
@@ -209,33 +199,27 @@ def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
     width = min(10.0, 1.4 + 2.6 * len(names))
     figure, panels = new_axes(width, 0.8 + 0.24 * len(labels), 1, len(names), sharey=True)
     for panel, (name, found) in zip(panels, gains.items(), strict=True):
-        _gain_panel(panel, pretty(name), labels, found, looks, (low - margin, high + margin))
+        panel.set_title(pretty(name))
+        panel.set_xlim(low - margin, high + margin)
+        _gain_panel(panel, labels, found, looks)
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
     figure.supxlabel("gain over Source, points", fontsize=9, color=INK[0])
-    runs = _replicates(int(n) for found in gains.values() for n in found.count())
     caption = (
-        f"Gain over Source in points, on the same models and seeds: {runs}. Each stroke is one "
+        "Gain over Source in points, on the same models and seeds: "
+        f"{_replicates(n for found in gains.values() for n in found.count())}. Each stroke is one "
         "run, the bar is one standard deviation to either side of the mean. Left of the line at 0, "
         "adapting did harm; a marker at the very edge lies beyond it."
     )
     return Chart("overview", caption, figure)
 
 
-def _gain_panel(
-    panel: Axes,
-    title: str,
-    labels: Sequence[str],
-    found: pd.DataFrame,
-    looks: Looks,
-    scale: tuple[float, float],
-) -> None:
+def _gain_panel(panel: Axes, labels: Sequence[str], found: pd.DataFrame, looks: Looks) -> None:
     """Draw one protocol: strokes, bars and means, the best mean in bold at the right."""
-    panel.set_title(title, fontsize=9, loc="left")
-    panel.set_xlim(*scale)
-    panel.axvline(0, color="#8a919b", linewidth=1)
+    panel.axvline(0, color=LINE, linewidth=1)
     panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     panel.tick_params(axis="y", length=0)
+    low, high = panel.get_xlim()
     best = max(rounded(float(mean)) for mean in found.mean())
     for row, label in enumerate(labels):
         if label not in found.columns:
@@ -243,37 +227,26 @@ def _gain_panel(
         mean, spread = mean_std(found[label])
         look = looks[label]
         panel.plot(found[label], [row] * len(found), "|", color=look.colour, alpha=0.55)
-        if not math.isnan(spread):
-            ends = [min(max(mean + s * spread, scale[0]), scale[1]) for s in (-1, 1)]
-            panel.plot(ends, [row, row], color=look.colour, linewidth=2)
-        at = min(max(mean, scale[0]), scale[1])
-        panel.plot(at, row, color=look.colour, clip_on=False, **look.marker)
-        panel.text(
-            1.02,
-            row,
-            Column("").write("gain", (mean, math.nan)),
-            transform=panel.get_yaxis_transform(),
-            fontweight="bold" if rounded(mean) == best else "normal",
-            fontsize=8,
-            va="center",
-            color=INK[0],
-        )
+        panel.plot([mean - spread, mean + spread], [row, row], color=look.colour, linewidth=2)
+        panel.plot(min(max(mean, low), high), row, clip_on=False, **look.marker)
+        weight = "bold" if rounded(mean) == best else "normal"
+        place = {"transform": panel.get_yaxis_transform(), "va": "center"}
+        words = write_mean((mean, NAN), part="gain")
+        panel.text(1.02, row, words, **place, fontweight=weight, fontsize=8, color=INK[0])
 
 
 def domain_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart:
     """Draw the accuracy of each method in each domain: one row per domain."""
-    shares = group.by_domain(protocol)
-    means = shares.groupby(level="domain", sort=False).mean()
+    shares = group.by_domain(protocol).groupby(level="domain", sort=False)
+    means = shares.mean()
     figure, (axes,) = new_axes(9.0, 1.1 + 0.21 * len(means) + 0.05 * len(means.columns))
     for label in means.columns:
-        look = looks[label]
-        axes.plot(means[label], range(len(means)), linestyle="", **look.marker)
+        axes.plot(means[label], range(len(means)), linestyle="", **looks[label].marker)
     axes.set_yticks(range(len(means)), [name.replace("_", " ") for name in means.index])
     axes.set_ylim(len(means) - 0.4, -0.6)
     axes.set_xlabel("accuracy, %")
-    add_legend(figure, {label: looks[label] for label in means.columns}, lines=False)
-    counts = shares.groupby(level="domain").count()
-    runs = _replicates(int(n) for n in counts.to_numpy().flat if n)
+    add_legend(figure, means.columns, looks, lines=False)
+    runs = _replicates(shares.count().to_numpy().flat)
     caption = f"Accuracy by domain, {pretty(protocol)}: {runs}."
     return Chart(f"by-corruption-{file_name(protocol)}", caption, figure)
 
@@ -298,44 +271,38 @@ def _stop_axis(axes: Axes, run: PlanRun) -> None:
     every = -(-len(stops(run)) // NAMES)
     found = stops(run)[::every]
     for _, first, _ in found if len(found) > 1 else ():
-        axes.axvline(first, color="#8a919b", alpha=0.25, linewidth=0.6)
+        axes.axvline(first, color=LINE, alpha=0.25, linewidth=0.6)
     centres = [first + batches / 2 for _, first, batches in found]
     axes.set_xticks(centres, [name for name, _, _ in found], **SLANTED)
     axes.grid(False, axis="x")
     axes.set_xlim(0, len(run.counts.batches.right))
 
 
-def _alike(runs: Sequence[PlanRun], first: PlanRun) -> list[PlanRun]:
-    """Return the runs whose batches lie at the same places as those of the first."""
-    return [run for run in runs if stops(run) == stops(first)]
-
-
 def stream_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart:
     """Draw the accuracy of each method along a stream, as a running mean."""
-    labels = [label for label in group.labels if group.of(label, protocol)]
-    first = group.of(labels[0], protocol)[0]
+    runs = {n: found for n in group.labels if (found := group.of(n, protocol))}
+    first = next(iter(runs.values()))[0]
     lengths = sorted(batches for _, _, batches in stops(first))
     window = max(1, lengths[len(lengths) // 2] // 2)
-    runs = {label: _alike(group.of(label, protocol), first) for label in labels}
+    # Only runs whose batches lie at the same places can be averaged.
+    runs = {n: [run for run in found if stops(run) == stops(first)] for n, found in runs.items()}
+    runs = {label: found for label, found in runs.items() if found}
     figure, (axes,) = new_axes(9.0, 4.4)
     for place, (label, mine) in enumerate(runs.items()):
-        if not mine:
-            continue
         right = pd.DataFrame([run.counts.batches.right for run in mine]).sum()
         seen = pd.DataFrame([run.counts.batches.seen for run in mine]).sum()
         sums = [series.rolling(window, min_periods=1).sum() for series in (right, seen)]
-        step = max(1, len(right) // 8)
-        marks = (place * step // max(1, len(runs)), step)
-        look = looks[label]
         curve = 100 * sums[0] / sums[1].clip(lower=1)
-        axes.plot(curve.index + 0.5, curve, markevery=marks, **look.line, **look.marker)
+        step = max(1, len(right) // 8)
+        marks = {"markevery": (place * step // len(runs), step), **looks[label].marker}
+        axes.plot(curve.index + 0.5, curve, **looks[label].line, **marks)
     _stop_axis(axes, first)
     axes.set_ylabel("accuracy, %")
-    add_legend(figure, {label: looks[label] for label in labels})
-    counted = _replicates(len(mine) for mine in runs.values() if mine)
+    add_legend(figure, runs, looks)
     caption = (
         f"Accuracy along the {pretty(protocol)} stream: running mean over {window} batches, "
-        f"{counted}. Below: the domains; V, A and D are damage to video, audio and depth."
+        f"{_replicates(map(len, runs.values()))}. Below: the domains; V, A and D are damage to "
+        "video, audio and depth."
     )
     return Chart(f"accuracy-{file_name(protocol)}", caption, figure)
 
@@ -344,37 +311,31 @@ def diagnosis_chart(group: RunGroup, protocol: str) -> Chart | None:
     """Draw the diagnostic scores along a stream of one run, of DASP itself if it is there."""
     runs = [run for label in group.labels for run in group.of(label, protocol)[:1]]
     runs = [run for run in runs if run.counts.batches.scores and run.counts.batches.biased]
-    runs.sort(key=lambda run: (run.label != "dasp", run.config.method != "dasp"))
     if not runs:
         return None
-    run = runs[0]
-    scores = pd.DataFrame(run.counts.batches.scores, dtype=float)
-    scores = scores[sorted(scores.columns)]
+    run = min(runs, key=lambda run: (run.label != "dasp", run.config.method != "dasp"))
+    scores = pd.DataFrame(run.counts.batches.scores, dtype=float).sort_index(axis=1)
     figure, (axes, strip) = new_axes(
         9.0, 4.2, 2, 1, sharex=True, height_ratios=(5, 0.45 * len(scores.columns))
     )
-    look = dict(zip(scores.columns, (Look(10), Look(2), Look(3), Look(4)), strict=False))
-    for name in scores.columns:
-        axes.plot(scores.index + 0.5, scores[name], label=name, **look[name].line)
-    delta = run.config.options.get("delta")
-    if isinstance(delta, int | float):
-        limit = scores.min(axis=1) + delta
-        name = f"threshold: lowest score + {delta:g}"
-        axes.plot(scores.index + 0.5, limit, ":", color=INK[0], linewidth=1, label=name)
-    for row, name in enumerate(look):
+    for row, (name, look) in enumerate(zip(scores, map(Look, (10, 2, 3, 4)), strict=False)):
+        axes.plot(scores.index + 0.5, scores[name], label=name, **look.line)
         bad = [d for d in run.counts.domains if name in damaged(d.name).split("+")]
         spans = [(domain.first_batch, domain.batches) for domain in bad]
         named = [(b, 1) for b, names in enumerate(run.counts.batches.biased or ()) if name in names]
-        colour = look[name].colour
-        strip.broken_barh(spans, (row - 0.45, 0.9), color=colour, alpha=0.22, linewidth=0)
-        strip.broken_barh(named, (row - 0.2, 0.4), color=colour)
-    strip.set_yticks(range(len(look)), list(look))
-    strip.set_ylim(len(look) - 0.5, -0.5)
+        strip.broken_barh(spans, (row - 0.45, 0.9), color=look.colour, alpha=0.22, linewidth=0)
+        strip.broken_barh(named, (row - 0.2, 0.4), color=look.colour)
+    delta = run.config.options.get("delta")
+    if isinstance(delta, int | float):
+        limit, name = scores.min(axis=1) + delta, f"threshold: lowest score + {delta:g}"
+        axes.plot(scores.index + 0.5, limit, ":", color=INK[0], linewidth=1, label=name)
+    strip.set_yticks(range(len(scores.columns)), list(scores))
+    strip.set_ylim(len(scores.columns) - 0.5, -0.5)
     strip.grid(False)
     _stop_axis(strip, run)
     axes.set_ylabel("score")
-    with matplotlib.rc_context(fname=STYLE):
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(look) + 1)
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": len(scores.columns) + 1}
+    axes.legend(**place, frameon=False, fontsize=8, labelcolor=INK[0])
     caption = (
         f"Diagnostic scores along the {pretty(protocol)} stream of one run ({run.label}, "
         f"{run.replicate_name}). Below, for each modality: tinted where it is damaged, a bar where "
@@ -385,35 +346,42 @@ def diagnosis_chart(group: RunGroup, protocol: str) -> Chart | None:
 
 def forgetting_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart | None:
     """Draw the loss on clean data after each domain of a stream, together and by modality."""
-    found = forgetting(group, protocol)
-    if not found:
+    lost = forgetting(group, protocol)
+    if lost.empty:
         return None
-    first = group.of(next(iter(found)), protocol)[0]
-    views = list(next(iter(found.values())))
+    labels, views = (list(dict.fromkeys(lost.index.get_level_values(n))) for n in ("label", "view"))
+    first = group.of(labels[0], protocol)[0]
     figure, panels = new_axes(9.0, 1.6 + 1.25 * len(views), len(views), 1, sharex=True, sharey=True)
-    places = ["before", *(f"after {name}" for name, _, _ in stops(first))]
     for panel, view in zip(panels, views, strict=True):
-        panel.set_title(view_title(view), fontsize=9, loc="left")
-        panel.axhline(0, color="#8a919b", linewidth=1)
-        for place, (label, losses) in enumerate(found.items()):
-            curve = losses[view].mean(axis=1)
+        panel.set_title(view)
+        panel.axhline(0, color=LINE, linewidth=1)
+        for place, label in enumerate(labels):
+            curve = lost.loc[label, view].mean()
             step = max(1, len(curve) // 7)
-            look = looks[label]
-            panel.plot(
-                curve.index, curve, markevery=(place % step, step), **look.line, **look.marker
-            )
+            marks = {"markevery": (place % step, step), **looks[label].marker}
+            panel.plot(curve.index, curve, **looks[label].line, **marks)
     panels[len(panels) // 2].set_ylabel("points lost")
+    places = ["before", *(f"after {name}" for name, _, _ in stops(first))]
     every = -(-len(places) // NAMES)
     panels[-1].set_xticks(range(0, len(places), every), places[::every], **SLANTED)
-    add_legend(figure, {label: looks[label] for label in found})
+    add_legend(figure, labels, looks)
     seen = (first.counts.clean_after or {})["seen"]
-    runs = _replicates(len(losses[views[0]].columns) for losses in found.values())
+    runs = _replicates(lost.groupby(level=["label", "view"]).size())
     caption = (
         f"Forgetting along the {pretty(protocol)} stream: accuracy on {seen} clean samples before "
         f"the first domain minus that after each domain, {runs}. Above 0, something was lost; "
         "Source stays at 0."
     )
     return Chart(f"forgetting-{file_name(protocol)}", caption, figure)
+
+
+def _curve(axes: Axes, runs: pd.DataFrame, x: str, look: Look, band: bool = True) -> None:
+    """Draw mean accuracy over x with markers, and ± one standard deviation as a band."""
+    curve = runs.groupby(x)["accuracy"].agg(["mean", "std"])
+    axes.plot(curve.index, curve["mean"], **look.line, **look.marker)
+    if band and curve["std"].notna().any():
+        ends = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
+        axes.fill_between(curve.index, *ends, color=look.colour, alpha=0.18, linewidth=0)
 
 
 def _value_axis(axes: Axes, values: Sequence[float]) -> None:
@@ -430,65 +398,51 @@ def _value_axis(axes: Axes, values: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _curve(axes: Axes, curve: Mapping[float, Sequence[float]], look: Look, band: bool) -> None:
-    """Draw means with markers, and one standard deviation to either side as a band."""
-    table = pd.DataFrame(
-        {value: mean_std(curve[value]) for value in sorted(curve)}, index=["mean", "std"]
-    ).T
-    axes.plot(table.index, table["mean"], **look.line, **look.marker)
-    if band and table["std"].notna().any():
-        low, high = table["mean"] - table["std"], table["mean"] + table["std"]
-        axes.fill_between(table.index, low, high, color=look.colour, alpha=0.18, linewidth=0)
-
-
 def sensitivity_charts(group: RunGroup, looks: Looks) -> list[Chart]:
     """Draw accuracy against each varied option: one chart per row and protocol."""
     charts = []
-    for protocol in group.protocols:
-        for base, curves in sensitivity(group, protocol).items():
-            columns = min(3, len(curves))
-            rows = -(-len(curves) // columns)
-            figure, panels = new_axes(9.0, 2.5 * rows + 0.4, rows, columns, sharey=True)
-            source = _mean(run.accuracy for run in group.of(group.source, protocol))
-            own = group.of(base, protocol)[0].config.options
-            look = looks.get(base, Look(2))
-            for panel, (option, curve) in zip(panels, curves.items(), strict=False):
-                _curve(panel, curve, look, band=True)
-                panel.axhline(source, **looks[SOURCE].line)
-                panel.axvline(own[option], color="#8a919b", linewidth=1)
-                panel.set_xlabel(option)
-                _value_axis(panel, sorted(curve))
-            for panel in panels[len(curves) :]:
-                panel.remove()
-            panels[0].set_ylabel("accuracy, %")
-            add_legend(figure, {base: look, SOURCE: looks[SOURCE]})
-            runs = _replicates(len(v) for curve in curves.values() for v in curve.values())
-            caption = (
-                f"Accuracy of {base} in the {pretty(protocol)} stream as one option varies, all "
-                f"others as in its own row (vertical line: the value there), {runs}. Band: ± one "
-                "standard deviation."
-            )
-            name = f"sensitivity-{base}-{file_name(protocol)}".replace(" ", "-")
-            charts.append(Chart(name, caption, figure))
+    for (protocol, base), runs in sensitivity(group).groupby(["protocol", "method"], sort=False):
+        curves = dict(list(runs.groupby("option", sort=False)))
+        columns = min(3, len(curves))
+        rows = -(-len(curves) // columns)
+        figure, panels = new_axes(9.0, 2.5 * rows + 0.4, rows, columns, sharey=True)
+        source = mean_std(run.accuracy for run in group.of(group.source, protocol))[0]
+        own = group.of(base, protocol)[0].config.options
+        for panel, (option, curve) in zip(panels, curves.items(), strict=False):
+            _curve(panel, curve, "value", looks[base])
+            panel.axhline(source, **looks[SOURCE].line)
+            panel.axvline(own[option], color=LINE, linewidth=1)
+            panel.set_xlabel(option)
+            _value_axis(panel, sorted(set(curve["value"])))
+        for panel in panels[len(curves) :]:
+            panel.remove()
+        panels[0].set_ylabel("accuracy, %")
+        add_legend(figure, [base, SOURCE], looks)
+        caption = (
+            f"Accuracy of {base} in the {pretty(protocol)} stream as one option varies, all "
+            "others as in its own row (vertical line: the value there), "
+            f"{_replicates(runs.groupby(['option', 'value']).size())}. Band: ± one standard "
+            "deviation."
+        )
+        name = f"sensitivity-{base}-{file_name(protocol)}".replace(" ", "-")
+        charts.append(Chart(name, caption, figure))
     return charts
 
 
 def batch_size_charts(groups: Sequence[RunGroup], looks: Looks) -> list[Chart]:
     """Draw accuracy against batch size: one chart per protocol with several sizes."""
     charts = []
-    for protocol in dict.fromkeys(p for group in groups for p in group.protocols):
-        curves = batch_sizes(groups, protocol)
-        if not curves:
-            continue
+    for protocol, runs in batch_sizes(groups).groupby("protocol", sort=False):
         figure, (axes,) = new_axes(9.0, 3.6)
+        curves = dict(list(runs.groupby("method", sort=False)))
         for label, curve in curves.items():
-            _curve(axes, curve, looks[label], band=label == "dasp")
+            _curve(axes, curve, "size", looks[label], band=label == "dasp")
         axes.set_xscale("log", base=2)
-        _value_axis(axes, sorted({size for curve in curves.values() for size in curve}))
+        _value_axis(axes, sorted(set(runs["size"])))
         axes.set(xlabel="samples per batch", ylabel="accuracy, %")
-        add_legend(figure, {label: looks[label] for label in curves})
-        runs = _replicates(len(v) for curve in curves.values() for v in curve.values())
-        caption = f"Accuracy in the {pretty(protocol)} stream by batch size, {runs}."
+        add_legend(figure, curves, looks)
+        counts = runs.groupby(["method", "size"]).size()
+        caption = f"Accuracy in the {pretty(protocol)} stream by batch size, {_replicates(counts)}."
         caption += " Band: ± one standard deviation of dasp." if "dasp" in curves else ""
         charts.append(Chart(f"batch-size-{file_name(protocol)}", caption, figure))
     return charts
@@ -498,29 +452,33 @@ def efficiency_charts(
     costs: Sequence[tuple[str, Result]], runs: Sequence[PlanRun], looks: Looks
 ) -> list[Chart]:
     """Draw accuracy against speed, memory and trained parameters: one chart per setting."""
-    settings: dict[tuple[str, str, int, int], dict[str, Result]] = {}
+    settings: dict[tuple[str, str, int, int], dict[str, dict[str, float]]] = {}
     for label, result in costs:
-        run = result.run
-        setting = run.model["name"], run.protocol, run.severity, run.batch_size
-        settings.setdefault(setting, {})[label] = result
+        run, measured = result.run, result.measured
+        seconds = [own["adapt"] for own in measured["rounds"]]
+        point = {
+            "accuracy, %": matching_accuracy(label, result, runs),
+            "samples per second": mean_std(measured["samples"] / own for own in seconds)[0],
+            "peak memory above start, MiB": measured["memory"]["over_mib"],
+            "trained parameters": measured["trainable"],
+        }
+        if not math.isnan(point["accuracy, %"]):
+            setting = run.model["name"], run.protocol, run.severity, run.batch_size
+            settings.setdefault(setting, {})[label] = point
+    threads = " or ".join(sorted({str(result.run.cost["threads"]) for _, result in costs}))
     charts = []
     for (model, protocol, severity, size), found in settings.items():
-        points = {n: (_costs(r), matching_accuracy(n, r, runs)) for n, r in found.items()}
-        points = {n: point for n, point in points.items() if not math.isnan(point[1])}
-        if not points:
-            continue
-        axis_names = [n for n in COSTS if all(p[0][n] is not None for p in points.values())]
-        figure, panels = new_axes(9.0, 3.6, 1, len(axis_names), sharey=True)
-        for panel, name in zip(panels, axis_names, strict=True):
-            for label, (cost, accuracy) in points.items():
-                panel.plot(cost[name], accuracy, linestyle="", **looks[label].marker)
+        points = pd.DataFrame.from_dict(found, orient="index", dtype=float).dropna(axis=1)
+        accuracy = points.pop("accuracy, %")
+        figure, panels = new_axes(9.0, 3.6, 1, len(points.columns), sharey=True)
+        for panel, name in zip(panels, points, strict=True):
+            for label in points.index:
+                panel.plot(points[name][label], accuracy[label], ls="", **looks[label].marker)
             panel.set_xlabel(name)
-            values = [cost[name] for cost, _ in points.values()]
-            if min(values) > 0 and max(values) / min(values) >= 8:
+            if points[name].min() > 0 and points[name].max() / points[name].min() >= 8:
                 panel.set_xscale("log")
         panels[0].set_ylabel("accuracy, %")
-        add_legend(figure, {label: looks[label] for label in points}, lines=False)
-        threads = next(iter(found.values())).run.cost["threads"]
+        add_legend(figure, points.index, looks, lines=False)
         caption = (
             f"Accuracy in the {pretty(protocol)} stream (severity {severity}, batch {size}) "
             f"against what adapting {model} costs, threads: {threads}. Speed is from raw inputs to "
@@ -530,13 +488,3 @@ def efficiency_charts(
         name = f"efficiency-{model}-{file_name(protocol)}-{severity}-{size}"
         charts.append(Chart(name, caption, figure))
     return charts
-
-
-COSTS = ("samples per second", "peak memory above start, MiB", "trained parameters")
-
-
-def _costs(result: Result) -> dict[str, Any]:
-    measured = result.measured
-    speed = _mean(measured["samples"] / seconds["adapt"] for seconds in measured["rounds"])
-    values = (speed, measured["memory"]["over_mib"], measured["trainable"])
-    return dict(zip(COSTS, values, strict=True))

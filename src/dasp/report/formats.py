@@ -5,10 +5,10 @@ deviations, the best in bold, what falls below Source marked with ▼.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Literal
+from typing import Any
 
 import pandas as pd
 from rich.markup import escape
@@ -34,7 +34,6 @@ LATEX = str.maketrans(
 Mean = tuple[float, float]
 """A mean and its standard deviation over replicates; NaN where there is none."""
 NAN = math.nan
-UNKNOWN: Mean = (NAN, NAN)
 
 
 def mean_std(values: Iterable[float]) -> Mean:
@@ -47,102 +46,103 @@ def mean_std(values: Iterable[float]) -> Mean:
     return fmean(known) if known else NAN, stdev(known) if len(known) > 1 else NAN
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column: its heading, and the names of the quantities in its cells (none: it holds text)."""
-
-    heading: str
-    parts: tuple[str, ...] = ()
-    digits: int = 1
-    published: bool = False
-    """By others, and therefore set in italics."""
-
-    def write(self, part: str, mean: Mean) -> str:
-        """Return a quantity as a reader sees it.
-
-        >>> Column("a").write("accuracy", (76.71, 0.52)), Column("a").write("gain", (-1.0, NAN))
-        ('76.7 ±0.5', '−1.0')
-        """
-        value, spread = mean
-        if math.isnan(value):
-            return NONE
-        sign = "+" if part in SIGNED else ""
-        number = format(rounded(value, self.digits), f"{sign}.{self.digits}f").replace("-", "−")
-        return number if math.isnan(spread) else f"{number} ±{spread:.{self.digits}f}"
-
-
-def texts(*headings: str) -> list[Column]:
-    """Return columns of text."""
-    return [Column(heading) for heading in headings]
-
-
-def numbers(*headings: str, part: str = "value", digits: int = 1) -> list[Column]:
-    """Return columns with one number per cell."""
-    return [Column(heading, (part,), digits) for heading in headings]
-
-
 def rounded(value: float, digits: int = 1) -> float:
     """Return a value as a reader sees it, without a negative zero."""
     return value if math.isnan(value) else round(value, digits) + 0.0
 
 
+def write_mean(mean: Mean, digits: int = 1, part: str = "") -> str:
+    """Return a mean as a reader sees it; differences have a sign.
+
+    >>> write_mean((76.71, 0.52)), write_mean((-1.0, NAN), part="gain")
+    ('76.7 ±0.5', '−1.0')
+    """
+    value, spread = mean
+    if math.isnan(value):
+        return NONE
+    sign = "+" if part in SIGNED else ""
+    number = format(rounded(value, digits), f"{sign}.{digits}f").replace("-", "−")
+    return number if math.isnan(spread) else f"{number} ±{spread:.{digits}f}"
+
+
 @dataclass(frozen=True)
 class Cell:
-    """Text, or one mean per part of its column; with both, the text is what a reader sees."""
+    """One mean per quantity in `parts`, one below the other; `text` replaces what is read."""
 
+    means: tuple[Mean, ...]
+    parts: tuple[str, ...] = ("value",)
+    digits: int = 1
     text: str = ""
-    means: tuple[Mean, ...] = ()
     best: bool = False
     worse: bool = False
     """Than Source, or than a limit that the caption gives."""
+    published: bool = False
+    """By others, and therefore set in italics."""
     run: str = ""
     """Key of the run that the cell links to."""
 
+    @property
+    def lines(self) -> list[str]:
+        """Return the lines that a reader sees; the last one has the mark ▼."""
+        if self.text:
+            return self.text.split("\n")
+        if all(math.isnan(value) for value, _ in self.means):
+            return [NONE]
+        pairs = zip(self.parts, self.means, strict=True)
+        lines = [write_mean(mean, self.digits, part) for part, mean in pairs]
+        return [*lines[:-1], WORSE * self.worse + lines[-1]]
 
-def mean_cell(mean: Mean, worse: bool = False) -> Cell:
-    """Return a cell with one mean."""
-    return Cell(means=(mean,), worse=worse)
+
+def mean_cell(values: Iterable[float], digits: int = 1, part: str = "value") -> Cell:
+    """Return a cell with the mean of some values, and their deviation."""
+    return Cell((mean_std(values),), (part,), digits)
 
 
-def number(value: float | None, text: str = "", worse: bool = False) -> Cell:
+def number(value: float, digits: int = 1, **marks: Any) -> Cell:
     """Return a cell with one number, without a deviation."""
-    return Cell(text, ((NAN if value is None else float(value), NAN),), worse=worse)
+    return Cell(((float(value), NAN),), digits=digits, **marks)
+
+
+Row = Mapping[str, str | Cell]
+"""Text or numbers by the heading of their column."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with its caption; `name` is that of its files."""
+    """A table with its caption; `name` is that of its files. All rows have the same columns."""
 
     name: str
     caption: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Row]
 
     @property
     def frame(self) -> pd.DataFrame:
         """Return the numbers: one column per quantity, and one per standard deviation."""
-        heads: list[str] = []
-        for column in self.columns:
-            for part in column.parts:
-                name = column.heading if len(column.parts) == 1 else f"{column.heading} {part}"
-                heads += [name, f"{name} std"]
-            heads += [] if column.parts else [column.heading]
-        rows: list[list[str | float]] = []
+        records = []
         for row in self.rows:
-            values: list[str | float] = []
-            for cell, column in zip(row, self.columns, strict=True):
-                values += [v for mean in cell.means for v in mean] if column.parts else [cell.text]
-            rows.append(values)
-        return pd.DataFrame(rows, columns=heads)
+            record: dict[str, str | float] = {}
+            for heading, cell in row.items():
+                if isinstance(cell, str):
+                    record[heading] = cell
+                    continue
+                for part, mean in zip(cell.parts, cell.means, strict=True):
+                    name = heading if len(cell.parts) == 1 else f"{heading} {part}"
+                    record[name], record[f"{name} std"] = mean
+            records.append(record)
+        return pd.DataFrame(records)
 
-    def lines(self, cell: Cell, column: Column) -> list[str]:
-        """Return the lines of a cell as a reader sees them; the last one has the mark ▼."""
-        if cell.text or not column.parts:
-            return cell.text.split("\n")
-        if all(math.isnan(value) for value, _ in cell.means):
-            return [NONE]
-        lines = [column.write(*pair) for pair in zip(column.parts, cell.means, strict=True)]
-        return [*lines[:-1], WORSE * cell.worse + lines[-1]]
+    def written(
+        self, escaped: Callable[[str], str], mark: Callable[[list[str], Cell], str]
+    ) -> list[list[str]]:
+        """Return the headings and all rows as text; `mark` joins the lines of a cell."""
+        rows = [
+            [
+                escaped(cell) if isinstance(cell, str) else mark([*map(escaped, cell.lines)], cell)
+                for cell in row.values()
+            ]
+            for row in self.rows
+        ]
+        return [list(map(escaped, self.rows[0])), *rows]
 
     def to_csv(self) -> str:
         """Return the numbers as CSV."""
@@ -151,34 +151,31 @@ class Table:
     def to_markdown(self) -> str:
         """Return the table in GitHub's Markdown."""
 
-        def write(cell: Cell, column: Column) -> str:
-            lines = [line.replace("|", r"\|") for line in self.lines(cell, column)]
-            lines = [f"*{line}*" for line in lines] if column.published else lines
+        def mark(lines: list[str], cell: Cell) -> str:
+            lines = [f"*{line}*" for line in lines] if cell.published else lines
             return "<br>".join([f"**{lines[0]}**" if cell.best else lines[0], *lines[1:]])
 
-        head = [f"*{c.heading}*" if c.published else c.heading for c in self.columns]
-        rules = ["---:" if column.parts else "---" for column in self.columns]
-        rows = [[write(*pair) for pair in zip(row, self.columns, strict=True)] for row in self.rows]
+        rules = ["---" if isinstance(cell, str) else "---:" for cell in self.rows[0].values()]
+        head, *rows = self.written(lambda text: text.replace("|", r"\|"), mark)
         lines = ["| " + " | ".join(words) + " |" for words in (head, rules, *rows)]
         return "\n".join([f"**{self.caption}**", "", *lines, ""])
 
     def to_latex(self) -> str:
         """Return the table as a LaTeX float; it needs the package booktabs."""
 
-        def write(cell: Cell, column: Column) -> str:
-            lines = [line.translate(LATEX) for line in self.lines(cell, column)]
+        def mark(lines: list[str], cell: Cell) -> str:
             lines[0] = rf"\textbf{{{lines[0]}}}" if cell.best else lines[0]
-            lines = [rf"\textit{{{line}}}" for line in lines] if column.published else lines
+            lines = [rf"\textit{{{line}}}" for line in lines] if cell.published else lines
             stacked = r" \\ ".join(lines)
             return stacked if len(lines) == 1 else rf"\shortstack[r]{{{stacked}}}"
 
-        rows = [[write(*pair) for pair in zip(row, self.columns, strict=True)] for row in self.rows]
-        shown = pd.DataFrame(rows, columns=[c.heading.translate(LATEX) for c in self.columns])
+        head, *rows = self.written(lambda text: text.translate(LATEX), mark)
+        aligned = "".join("l" if isinstance(cell, str) else "r" for cell in self.rows[0].values())
         return str(
-            shown.to_latex(
+            pd.DataFrame(rows, columns=head).to_latex(
                 index=False,
                 escape=False,
-                column_format="".join("r" if column.parts else "l" for column in self.columns),
+                column_format=aligned,
                 caption=self.caption.translate(LATEX),
                 label=f"tab:{self.name}",
             )
@@ -186,35 +183,36 @@ class Table:
 
     def to_rich(self) -> RichTable:
         """Return the table for a terminal, without its caption."""
+        first = self.rows[0].values()
+        several = sum(isinstance(cell, Cell) and len(cell.parts) > 1 for cell in first)
+
+        def mark(lines: list[str], cell: Cell) -> str:
+            if cell.best:
+                lines[0] = f"[bold green]{lines[0]}[/]"
+            if cell.worse or len(lines) > 1:
+                lines[-1] = f"[{'red' if cell.worse else 'dim'}]{lines[-1]}[/]"
+            return ("\n" if several > 3 else "  ").join(lines)
+
+        head, *rows = self.written(escape, mark)
         drawn = RichTable(box=None, pad_edge=False, collapse_padding=True)
-        wide = sum(len(column.parts) > 1 for column in self.columns) > 3
-        for column in self.columns:
-            justify: Literal["left", "right"] = "right" if column.parts else "left"
-            style = "italic" if column.published else ""
-            drawn.add_column(column.heading, justify=justify, no_wrap=not column.parts, style=style)
-        for row in self.rows:
-            words = []
-            for cell, column in zip(row, self.columns, strict=True):
-                lines = [escape(line) for line in self.lines(cell, column)]
-                if cell.best:
-                    lines[0] = f"[bold green]{lines[0]}[/]"
-                if cell.worse or len(lines) > 1:
-                    lines[-1] = f"[{'red' if cell.worse else 'dim'}]{lines[-1]}[/]"
-                words.append(("\n" if wide else "  ").join(lines))
-            drawn.add_row(*words)
+        for heading, cell in zip(head, first, strict=True):
+            if isinstance(cell, str):
+                drawn.add_column(heading, no_wrap=True)
+            else:
+                drawn.add_column(heading, justify="right", style="italic" * cell.published)
+        for row in rows:
+            drawn.add_row(*row)
         return drawn
 
 
-def mark_best(
-    cells: Sequence[Cell], able: Sequence[bool] = (), digits: int = 1, least: bool = False
-) -> list[Cell]:
+def mark_best(cells: Sequence[Cell], able: Sequence[bool] = (), least: bool = False) -> list[Cell]:
     """Mark the cells with the highest (or least) first number as a reader sees it.
 
     Only the cells that are `able` compete, by default all.
     """
     sign = -1 if least else 1
     shown = [
-        sign * rounded(cell.means[0][0], digits) if may else math.nan
+        sign * rounded(cell.means[0][0]) if may else NAN
         for cell, may in zip(cells, able or [True] * len(cells), strict=True)
     ]
     top = max((value for value in shown if not math.isnan(value)), default=None)

@@ -21,13 +21,13 @@ from dasp.report.compare import PlanRun, pretty
 from dasp.report.figures import Chart, stops, variables
 from dasp.report.formats import Table
 from dasp.report.frame import damaged, text
-from dasp.report.sections import Shown
+from dasp.report.sections import Section
 
 TITLE = "Test-time adaptation: results"
 
 
 def write_page(
-    sections: Sequence[Shown],
+    sections: Sequence[Section],
     path: Path,
     title: str = TITLE,
     command: str = "",
@@ -46,8 +46,8 @@ def write_page(
     page = environment.get_template("report.html.j2").render(
         title=title,
         sections=sections,
-        warnings=[*warnings, *(note for s in sections for note in s.section.unfinished)],
-        facts=_facts([run for shown in sections for run in shown.section.runs]),
+        warnings=[*warnings, *(note for section in sections for note in section.unfinished)],
+        facts=_facts([run for section in sections for run in section.runs]),
         command=command,
         style=Markup(style),
         run_data=Markup(data.replace("<", r"\u003c")),  # no tag can end the script that holds it
@@ -76,7 +76,7 @@ def _facts(runs: Sequence[PlanRun]) -> list[str]:
     ]
 
 
-def run_data(sections: Sequence[Shown]) -> dict[str, Any]:
+def run_data(sections: Sequence[Section]) -> dict[str, Any]:
     """Return the numbers of every run for the script of the page, ready for JSON.
 
     What many runs share (domains of a stream, settings) is kept once.
@@ -84,14 +84,13 @@ def run_data(sections: Sequence[Shown]) -> dict[str, Any]:
     streams: dict[str, int] = {}
     settings: dict[str, int] = {}
     runs: dict[str, dict[str, Any]] = {}
-    for place, shown in enumerate(sections):
-        for run in shown.section.runs:
-            if run.key not in runs:
-                runs[run.key] = _run(run, streams, settings)
-            if place not in runs[run.key]["sections"]:
-                runs[run.key]["sections"].append(place)
+    for place, section in enumerate(sections):
+        for key, run in {run.key: run for run in section.runs}.items():
+            if key not in runs:
+                runs[key] = _run(run, streams, settings)
+            runs[key]["sections"].append(place)
     return {
-        "sections": [(shown.section.id, shown.section.plan.title) for shown in sections],
+        "sections": [(f"plan-{section.name}", section.plan.title) for section in sections],
         "streams": [json.loads(stream) for stream in streams],
         "settings": [json.loads(setting) for setting in settings],
         "runs": runs,
@@ -151,37 +150,36 @@ def _thousandths(score: float | None) -> int | None:
     return round(1000 * score) if score is not None and math.isfinite(score) else None
 
 
-def write_files(sections: Iterable[Shown], folder: Path) -> list[Path]:
-    """Write all tables (CSV, Markdown, LaTeX) and figures (SVG, PDF, PNG), one folder per plan."""
-    written = []
-    for shown in sections:
-        for item in (item for part in shown.parts for item in part.items):
+def write_files(sections: Iterable[Section], folder: Path, for_print: bool = False) -> None:
+    """Write all tables (CSV, Markdown, LaTeX) and figures (SVG), one folder per plan.
+
+    With `for_print`, figures are also written as PDF and PNG, which takes longer.
+    """
+    for section in sections:
+        for item in section.items:
             if isinstance(item, Chart):
-                written += item.save(folder / "figures" / shown.section.name)
+                item.save(folder / "figures" / section.name, for_print)
                 continue
             contents = {"csv": item.to_csv(), "md": item.to_markdown(), "tex": item.to_latex()}
             for ending, content in contents.items():
-                path = folder / "tables" / shown.section.name / f"{item.name}.{ending}"
+                path = folder / "tables" / section.name / f"{item.name}.{ending}"
                 with atomic_path(path) as part:
                     part.write_text(content, encoding="utf-8", newline="\n")
-                written.append(path)
-    return written
 
 
 def print_summary(
-    sections: Iterable[Shown], console: Console, page: Path, warnings: Sequence[str] = ()
+    sections: Iterable[Section], console: Console, page: Path, warnings: Sequence[str] = ()
 ) -> None:
     """Print the first table of each section, all notes, and where the page is."""
     notes = list(warnings)
-    for shown in sections:
-        console.rule(f"[bold]{escape(shown.section.plan.title)}", align="left", style="dim")
-        items = (item for part in shown.parts for item in part.items)
-        first = next((item for item in items if isinstance(item, Table)), None)
+    for section in sections:
+        console.rule(f"[bold]{escape(section.plan.title)}", align="left", style="dim")
+        first = next((item for item in section.items if isinstance(item, Table)), None)
         if first is not None:
             console.print(first.caption, style="dim", highlight=False, markup=False)
             console.print(first.to_rich())
         console.print()
-        notes += shown.notes
+        notes += section.notes
     for note in notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     address = page.resolve().as_uri()

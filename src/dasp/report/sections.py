@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
+from typing import Self
 
 from dasp.bench.results import PlanRecord, Result, ResultFolder
 from dasp.core.errors import InputError
@@ -25,6 +26,12 @@ class Part:
     title: str
     items: Sequence[Item]
     folded: bool = False
+
+    @classmethod
+    def of(cls, title: str, *items: Item | None, folded: bool = False) -> Self:
+        """Leave out what could not be drawn, and tables without rows."""
+        known = [item for item in items if isinstance(item, Chart) or (item and item.rows)]
+        return cls(title, known, folded)
 
 
 @dataclass(frozen=True)
@@ -47,11 +54,6 @@ class Section:
         return figures.looks_of(labels)
 
     @property
-    def id(self) -> str:
-        """Return its name in an address of the page."""
-        return f"plan-{self.name}"
-
-    @property
     def runs(self) -> list[PlanRun]:
         """Return the runs of all groups."""
         return [run for group in self.groups for run in group.runs]
@@ -65,41 +67,66 @@ class Section:
         whole = len(self.plan.rows)
         return [f"{self.plan.title}: {self.missing} of {whole} runs are missing{again}."]
 
+    @cached_property
+    def shown(self) -> tuple[list[Part], list[str]]:
+        """Return its tables and figures, and notes for the reader."""
+        parts: list[Part] = []
+        unknown = [name for name in self.plan.show if name not in SHOWN]
+        notes = [*self.unfinished, *(f"this version cannot show {name!r}." for name in unknown)]
+        notes += [note for group in self.groups for note in group.notes]
+        asked = [SHOWN[name] for name in dict.fromkeys(self.plan.show) if name in SHOWN]
+        details = [] if self.name == TOGETHER else [_by_group(_details)]
+        for draw in (*asked, *details):
+            try:
+                parts += [part for part in draw(self) if part.items]
+            except InputError as error:  # the rest can still be shown
+                notes.append(str(error))
+        return parts, notes
 
-Show = Callable[[Section], Iterator[Part]]
+    @property
+    def parts(self) -> list[Part]:
+        """Return its tables and figures."""
+        return self.shown[0]
+
+    @property
+    def items(self) -> list[Item]:
+        """Return all tables and figures, without their headings."""
+        return [item for part in self.parts for item in part.items]
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what a reader should know of it."""
+        return self.shown[1]
+
+
+Draw = Callable[[Section], Iterator[Part]]
 
 
 def sections_of(found: ResultFolder) -> list[Section]:
     """Return one section per plan, in the order of the plans, and one of all other runs."""
-    plans = [*found.plans, *_together(found.plans), *leftover(found)]
-    runs = [_plan_runs(plan, found) for plan in plans]
+    plans = list(found.plans)
+    asked = [plan for plan in plans if TOGETHER in plan.show]
+    if len(asked) > 1:
+        rows = list(dict.fromkeys(row for plan in asked for row in plan.rows))
+        about = f"All streams of these plans: {', '.join(plan.title for plan in asked)}."
+        title = "All streams together"
+        plans.append(PlanRecord(TOGETHER, title, about, ["robustness"], "", rows))
+    plans += leftover(found)
+    have = [
+        [(label, found.results[key]) for label, key in plan.rows if key in found.results]
+        for plan in plans
+    ]
+    runs = [[PlanRun(label, r) for label, r in own if r.counts is not None] for own in have]
     beside = list({(run.label, run.key): run for own in runs for run in own}.values())
-    taken: set[str] = set()
-    sections = []
-    for plan, own in zip(plans, runs, strict=True):
+    sections: list[Section] = []
+    for plan, all_of_it, own in zip(plans, have, runs, strict=True):
+        taken = {section.name for section in sections}
         tries = (slug(plan.name) + (f"-{n}" if n > 1 else "") for n in count(1))
         name = next(name for name in tries if name not in taken)
-        taken.add(name)
-        have = [(label, found.results[key]) for label, key in plan.rows if key in found.results]
-        costs = [(label, result) for label, result in have if result.counts is None]
-        missing = len(plan.rows) - len(have)
+        costs = [(label, result) for label, result in all_of_it if result.counts is None]
+        missing = len(plan.rows) - len(all_of_it)
         sections.append(Section(name, plan, group_runs(own), costs, beside, missing))
     return sections
-
-
-def _plan_runs(plan: PlanRecord, found: ResultFolder) -> list[PlanRun]:
-    have = [(label, key, found.results.get(key)) for label, key in plan.rows]
-    return [PlanRun(n, r.run.protocol, key, r) for n, key, r in have if r and r.counts is not None]
-
-
-def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
-    """Return a plan with the runs of all plans that ask to be shown together."""
-    asked = [plan for plan in plans if TOGETHER in plan.show]
-    if len(asked) < 2:
-        return []
-    rows = list(dict.fromkeys(row for plan in asked for row in plan.rows))
-    about = f"All streams of these plans: {', '.join(plan.title for plan in asked)}."
-    return [PlanRecord("together", "All streams together", about, ["robustness"], "", rows)]
 
 
 def slug(words: str) -> str:
@@ -112,77 +139,69 @@ def slug(words: str) -> str:
 
 
 def _comparison(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    first = [tables.main_table(group), figures.overview_chart(group, looks)]
-    first += [tables.diagnosis_table(group)]
+    first = [
+        tables.main_table(group),
+        figures.overview_chart(group, looks),
+        tables.diagnosis_table(group),
+    ]
     if not group.name:  # of many settings, each in full would be too much
         first += [
             figures.stream_chart(group, group.telling, looks),
             figures.diagnosis_chart(group, group.telling),
             figures.domain_chart(group, group.telling, looks),
         ]
-    yield Part("Comparison", _known(*first))
+    yield Part.of("Comparison", *first)
     by_domain = [tables.domain_table(group, protocol) for protocol in group.protocols]
-    yield Part("Accuracy by domain, as tables", by_domain, folded=True)
-    same = _known(tables.paired_table(group), tables.rivals_table(group))
-    yield Part("On the same samples", same)
+    yield Part.of("Accuracy by domain, as tables", *by_domain, folded=True)
+    yield Part.of("On the same samples", tables.paired_table(group), tables.rivals_table(group))
 
 
 def _published(group: RunGroup, _: Looks) -> Iterator[Part]:
     found = [published.published_table(group, protocol) for protocol in group.protocols]
-    yield Part("Beside published results", _known(*found, published.claims_table(group)))
+    yield Part.of("Beside published results", *found, published.claims_table(group))
 
 
 def _forgetting(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    charts = [figures.forgetting_chart(group, group.telling, looks)]
-    yield Part("Forgetting", _known(tables.forgetting_table(group), *charts))
+    chart = figures.forgetting_chart(group, group.telling, looks)
+    yield Part.of("Forgetting", tables.forgetting_table(group), chart)
 
 
 def _sensitivity(group: RunGroup, looks: Looks) -> Iterator[Part]:
     charts = figures.sensitivity_charts(group, looks)
-    yield Part("Sensitivity", _known(*charts, tables.sensitivity_table(group)))
+    yield Part.of("Sensitivity", *charts, tables.sensitivity_table(group))
 
 
 def _details(group: RunGroup, _: Looks) -> Iterator[Part]:
-    items = [tables.options_table(group), tables.cost_table(group)]
-    yield Part("Options and time", items, folded=True)
-    yield Part("Every run", [tables.runs_table(group)], folded=True)
+    yield Part.of("Options", tables.options_table(group), folded=True)
+    yield Part.of("Every run", tables.runs_table(group), folded=True)
 
 
 def _robustness(section: Section) -> Iterator[Part]:
-    yield Part("Robustness", tables.robustness_tables(streams_of(section.groups)))
+    yield Part.of("Robustness", *tables.robustness_tables(streams_of(section.groups)))
 
 
 def _stretches(section: Section) -> Iterator[Part]:
-    yield Part("Clean stretches", _known(tables.stretches_table(streams_of(section.groups))))
+    yield Part.of("Clean stretches", tables.stretches_table(streams_of(section.groups)))
 
 
 def _diagnosis(section: Section) -> Iterator[Part]:
-    by_size = tables.diagnosis_by_size_table(section.groups)
-    by_stream = tables.diagnosis_by_stream_table(streams_of(section.groups))
-    yield Part("Diagnosis", _known(by_size, by_stream))
+    yield Part.of("Diagnosis", tables.diagnosis_by_stream_table(streams_of(section.groups)))
 
 
 def _batch_size(section: Section) -> Iterator[Part]:
     charts = figures.batch_size_charts(section.groups, section.looks)
-    yield Part("Batch size", _known(*charts, tables.batch_size_table(section.groups)))
+    yield Part.of("Batch size", *charts, tables.batch_size_table(section.groups))
 
 
 def _efficiency(section: Section) -> Iterator[Part]:
     if section.costs:
         costs, runs = section.costs, section.beside
         charts = figures.efficiency_charts(costs, runs, section.looks)
-        both = [tables.efficiency_table(costs, runs), tables.passes_table(costs)]
-        yield Part("Efficiency", [*charts, *both])
+        both = tables.efficiency_table(costs, runs), tables.passes_table(costs)
+        yield Part.of("Efficiency", *charts, *both)
 
 
-def _known(*items: Item | None) -> list[Item]:
-    """Leave out what could not be drawn and tables without rows."""
-    return [i for i in items if i is not None and (isinstance(i, Chart) or i.rows)]
-
-
-def _by_group(
-    draw: Callable[[RunGroup, Looks], Iterator[Part]],
-) -> Callable[[Section], Iterator[Part]]:
+def _by_group(draw: Callable[[RunGroup, Looks], Iterator[Part]]) -> Draw:
     """Draw each group of a section; of several groups, each is named by how it differs."""
 
     def draw_all(section: Section) -> Iterator[Part]:
@@ -196,7 +215,7 @@ def _by_group(
     return draw_all
 
 
-SHOWN: dict[str, Show] = {
+SHOWN: dict[str, Draw] = {
     "comparison": _by_group(_comparison),
     "published": _by_group(_published),
     "forgetting": _by_group(_forgetting),
@@ -209,28 +228,3 @@ SHOWN: dict[str, Show] = {
     "efficiency": _efficiency,
 }
 """What a plan's `show` can ask for."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A section with all that is shown of it."""
-
-    section: Section
-    parts: Sequence[Part]
-    notes: Sequence[str]
-
-
-def show(section: Section) -> Shown:
-    """Make the tables and figures of a section, once for the page, the files and the terminal."""
-    parts: list[Part] = []
-    unknown = [name for name in section.plan.show if name not in SHOWN]
-    notes = [*section.unfinished, *(f"this version cannot show {name!r}." for name in unknown)]
-    notes += [note for group in section.groups for note in group.notes]
-    asked = [SHOWN[name] for name in dict.fromkeys(section.plan.show) if name in SHOWN]
-    details = [] if section.name == TOGETHER else [_by_group(_details)]
-    for draw in (*asked, *details):
-        try:
-            parts += [part for part in draw(section) if part.items]
-        except InputError as error:  # the rest can still be shown
-            notes.append(str(error))
-    return Shown(section, parts, notes)
