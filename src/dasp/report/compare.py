@@ -12,8 +12,9 @@ few, so their spread is given as ±, and a method is called better only if the m
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dasp.bench.results import Counts, Result, RunConfig
+from dasp.bench.results import Result
 from dasp.core.errors import InputError
 from dasp.report.frame import CLEAN, absent, damaged, data_text, text
 
@@ -44,109 +45,57 @@ def pretty(protocol: str) -> str:
     return protocol.replace("_", "-").replace("/", " ")
 
 
-@dataclass(frozen=True)
 class PlanRun:
-    """A run under the label that a plan gives it."""
+    """A run under the label that a plan gives it.
 
-    label: str
-    result: Result = field(repr=False)
+    `replicate` tells it from the others of its label and protocol; `variant` is what replicates
+    must share: options, versions, fitting and precision. `accuracy` is in % of all samples.
+    """
 
-    @property
-    def config(self) -> RunConfig:
-        """Return its settings."""
-        return self.result.run
-
-    @property
-    def protocol(self) -> str:
-        """Return the name of its stream."""
-        return self.config.protocol
-
-    @cached_property
-    def key(self) -> str:
-        """Return the key of its result."""
-        return self.config.key
-
-    @property
-    def counts(self) -> Counts:
-        """Return what was counted; runs without counts never become a `PlanRun`."""
-        assert self.result.counts is not None
-        return self.result.counts
-
-    @property
-    def accuracy(self) -> float:
-        """Return the percentage of all samples that were right."""
-        return 100 * self.counts.right / self.counts.seen
+    def __init__(self, label: str, result: Result) -> None:
+        assert result.counts is not None, "a measurement of cost has no counts"
+        config, counts = result.run, result.counts
+        self.label, self.result, self.config, self.counts = label, result, config, counts
+        self.protocol, self.key = config.protocol, config.key
+        self.accuracy = 100 * counts.right / counts.seen
+        self.replicate: Replicate = config.model["name"], config.model["digest"], config.seed
+        self.replicate_name = f"{config.model['name']}, seed {config.seed}"
+        fit = {"fit": config.source["samples"]} if config.source.get("samples") else {}
+        rest = {"versions": config.versions, "tokens": config.tokens}
+        self.variant: dict[str, Any] = {**config.options, **fit, **rest}
 
     @cached_property
     def hits(self) -> NDArray[np.int64]:
         """Return how often each sample was right, over the domains of the stream: (n,)."""
         return np.sum([d.sample_hits() for d in self.counts.domains], axis=0, dtype=np.int64)
 
-    @property
-    def replicate(self) -> Replicate:
-        """Return what tells this run from the others of its label and protocol."""
-        return self.config.model["name"], self.config.model["digest"], self.config.seed
 
-    @property
-    def replicate_name(self) -> str:
-        """Return the replicate for readers."""
-        return f"{self.config.model['name']}, seed {self.config.seed}"
-
-    @property
-    def variant(self) -> dict[str, object]:
-        """Return what replicates must share: options, versions, fitting and precision."""
-        config = self.config
-        fit = {"fit": config.source["samples"]} if config.source.get("samples") else {}
-        return {**config.options, **fit, "versions": config.versions, "tokens": config.tokens}
-
-
-@dataclass(frozen=True)
 class RunGroup:
-    """The runs of one setting; `name` says how it differs from the other groups of its plan."""
+    """The runs of one setting; `name` says how it differs from the other groups of its plan.
 
-    runs: Sequence[PlanRun]
-    name: str = ""
-    notes: Sequence[str] = ()
+    `labels` and `protocols` are in the order of the plan, Source first. `source` is the label that
+    gains are counted from, None if Source was not run. `shifted` are the protocols that an average
+    is over: clean data are left out. `columns` are all protocols, and "average" if it is over more
+    than one. `telling` is the protocol that shows most. `title` is the setting in one line.
+    """
 
-    @property
-    def title(self) -> str:
-        """Return the setting in one line."""
-        run = self.runs[0].config
-        samples = run.data.get("samples")
-        words = [data_text(run.data)]
-        words += [f"{samples} samples per domain"] if samples is not None else []
-        return ", ".join([*words, f"batch {run.batch_size}", f"severity {run.severity}"])
-
-    @cached_property
-    def source(self) -> str | None:
-        """Return the label that gains are counted from, None if Source was not run."""
-        return next((run.label for run in self.runs if run.config.method == SOURCE), None)
-
-    @cached_property
-    def labels(self) -> list[str]:
-        """Return the labels, Source first, the others in the order of the plan."""
-        source = {run.label for run in self.runs if run.config.method == SOURCE}
-        return sorted(dict.fromkeys(run.label for run in self.runs), key=lambda n: n not in source)
-
-    @cached_property
-    def protocols(self) -> list[str]:
-        """Return the protocols, in the order of the plan."""
-        return list(dict.fromkeys(run.protocol for run in self.runs))
-
-    @property
-    def shifted(self) -> list[str]:
-        """Return the protocols that an average is over: clean data are left out of it."""
-        return [protocol for protocol in self.protocols if protocol != CLEAN]
-
-    @property
-    def columns(self) -> list[str]:
-        """Return the protocols, and "average" if it is over more than one."""
-        return [*self.protocols, *([AVERAGE] if len(self.shifted) > 1 else [])]
-
-    @property
-    def telling(self) -> str:
-        """Return the protocol that shows most: interleaved, otherwise the last one."""
-        return "interleaved" if "interleaved" in self.protocols else self.protocols[-1]
+    def __init__(self, runs: Sequence[PlanRun], name: str = "", notes: Sequence[str] = ()) -> None:
+        self.runs, self.name, self.notes = runs, name, notes
+        sources = list(dict.fromkeys(run.label for run in runs if run.config.method == SOURCE))
+        self.source = sources[0] if sources else None
+        self.labels = list(dict.fromkeys([*sources, *(run.label for run in runs)]))
+        self.protocols = list(dict.fromkeys(run.protocol for run in runs))
+        self.shifted = [protocol for protocol in self.protocols if protocol != CLEAN]
+        self.columns = [*self.protocols, *([AVERAGE] if len(self.shifted) > 1 else [])]
+        shows_most = "interleaved" in self.protocols
+        self.telling = "interleaved" if shows_most else self.protocols[-1]
+        config = runs[0].config
+        words = [data_text(config.data)]
+        if "samples" in config.data:
+            words.append(f"{config.data['samples']} samples per domain")
+        self.title = ", ".join(
+            [*words, f"batch {config.batch_size}", f"severity {config.severity}"]
+        )
 
     def of(self, label: str | None, protocol: str) -> list[PlanRun]:
         """Return the replicates of one label and protocol, ordered by model and seed."""
@@ -233,7 +182,7 @@ def group_runs(runs: Iterable[PlanRun]) -> list[RunGroup]:
     ordered = sorted(found.values(), key=lambda pair: -int(pair[0]["severity"]))
     differing = _differing([setting for setting, _ in ordered])
     return [
-        replace(_group(runs), name=", ".join(f"{n} {text(setting.get(n))}" for n in differing))
+        _group(runs, ", ".join(f"{n} {text(setting.get(n))}" for n in differing))
         for setting, runs in ordered
     ]
 
@@ -244,7 +193,7 @@ def _differing(settings: Sequence[Mapping[str, object]]) -> list[str]:
     return [n for n in names if len({text(setting.get(n)) for setting in settings}) > 1]
 
 
-def _group(runs: Sequence[PlanRun]) -> RunGroup:
+def _group(runs: Sequence[PlanRun], name: str) -> RunGroup:
     """Keep one run per cell, and tell apart what must not be averaged together."""
     cells: dict[str, PlanRun] = {}
     repeated: set[str] = set()
@@ -267,32 +216,28 @@ def _group(runs: Sequence[PlanRun]) -> RunGroup:
         for place, run in enumerate(kept):
             if run.label == label:
                 words = ", ".join(f"{n}={text(run.variant.get(n))}" for n in names)
-                kept[place] = replace(run, label=f"{label} ({words})")
-    for name in dict.fromkeys(run.replicate[0] for run in kept):
-        weights = {run.replicate[1] for run in kept if run.replicate[0] == name}
-        if len(weights) > 1:
-            notes.append(f"{name}: {len(weights)} different weights have this name; all count.")
+                kept[place] = PlanRun(f"{label} ({words})", run.result)
+    models = [model for model, _ in sorted({run.replicate[:2] for run in kept})]
+    notes += [
+        f"{model}: {models.count(model)} different weights have this name; all count."
+        for model in dict.fromkeys(models)
+        if models.count(model) > 1
+    ]
     versions = sorted({text(run.result.measured.get("versions", {})) for run in kept})
     notes += [f"Made by different versions: {'; '.join(versions)}"] * (len(versions) > 1)
-    return RunGroup(kept, notes=notes)
+    return RunGroup(kept, name, notes)
 
 
-@dataclass(frozen=True)
-class Stream:
-    """One protocol in one setting; `name` tells it from the others of its section."""
-
-    name: str
-    protocol: str
-    group: RunGroup
-
-
-def streams_of(groups: Sequence[RunGroup]) -> list[Stream]:
-    """Return the streams of all groups; a protocol in several settings is named with them."""
-    pairs = [(protocol, group) for group in groups for protocol in group.protocols]
-    often = [protocol for protocol, _ in pairs]
+def streams_of(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    """Return each protocol of each group by itself; `name` tells it from the others."""
+    often = Counter(protocol for group in groups for protocol in group.protocols)
     return [
-        Stream(f"{pretty(p)} ({group.name})" if often.count(p) > 1 else pretty(p), p, group)
-        for p, group in pairs
+        RunGroup(
+            [run for run in group.runs if run.protocol == protocol],
+            f"{pretty(protocol)} ({group.name})" if often[protocol] > 1 else pretty(protocol),
+        )
+        for group in groups
+        for protocol in group.protocols
     ]
 
 

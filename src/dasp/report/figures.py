@@ -1,12 +1,10 @@
 """The figures of a report, drawn by matplotlib: SVG for the page, PDF and PNG for papers.
 
 A label keeps its colour, dash and marker in all figures of a report, so that colour is never all
-that tells two lines apart. In the page the colours become CSS variables, which have one value for
-light and one for dark; a saved SVG file carries these variables with it.
+that tells two lines apart. On a dark page, CSS inverts the lightness of a figure, not its hues.
 """
 
 import io
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,27 +26,20 @@ from dasp.core.files import atomic_path
 from dasp.report.compare import AVERAGE, SOURCE, PlanRun, RunGroup, pretty
 from dasp.report.formats import NAN, mean_std, rounded, write_mean
 from dasp.report.frame import damaged, short_name
-from dasp.report.tables import batch_sizes, file_name, forgetting, matching_accuracy, sensitivity
+from dasp.report.tables import batch_sizes, efficiency_table, file_name, forgetting, sensitivity
 
 STYLE = Path(__file__).with_name("dasp.mplstyle")
-INK, LINE = ("#1b1f24", "#e6e9ee"), "#8a919b"
-PALETTE = (  # light, dark; legible with all common kinds of colour blindness beside dash and marker
-    ("#5f6672", "#a3abb8"),
-    ("#c74a00", "#ff8a3d"),
-    ("#1f4fa3", "#7ea6ff"),
-    ("#00805d", "#2fc79b"),
-    ("#a87400", "#e6a817"),
-    ("#b0538a", "#e59ac6"),
-    ("#2b87bd", "#6cc0f0"),
-    ("#7d5c36", "#c9a57a"),
-    ("#6a4aa0", "#b79df0"),
-    ("#4b7a12", "#a0cf5e"),
-    ("#8a1c3b", "#f07a98"),
-    ("#0b7285", "#66d9e8"),
-)
+PALETTE = matplotlib.rc_params_from_file(STYLE)["axes.prop_cycle"].by_key()["color"]
+INK, LINE = "#1b1f24", "#8a919b"
+DARK = "@media (prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}"
 MARKERS = ("o", "D", "s", "^", "v", "P", "X", "<", ">", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (1, 1)))
 SLANTED: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+COSTS = {
+    "samples/s": "samples per second",
+    "MiB above start": "peak memory above start, MiB",
+    "trained": "trained parameters",
+}
 NAMES = 32  # domains that are named on an axis
 PANELS = 8  # protocols side by side; of more, only the average is drawn
 
@@ -63,23 +54,20 @@ class Chart:
 
     @cached_property
     def svg(self) -> str:
-        """Return the figure for the page: its colours are variables, its size that of the page."""
+        """Return the figure for the page, without what a browser does not need."""
         text = self._save("svg", metadata={"Date": None}, transparent=True).decode()
         text = text[text.index("<svg") :]
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
         text = re.sub(r' id="\w+_\d+"', "", text)
-        text = re.sub(r"\d+\.\d{2,}", _shorter, text)
+        text = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.4g}", text)
         text = re.sub(r"\s*\n\s*", "\n", text)
-        for place, (light, _) in enumerate(PALETTE):
-            text = text.replace(light, f"var(--s{place})")
-        label = f'<svg role="img" aria-label="{escape(self.caption)}"'
-        return text.replace(INK[0], "currentColor").replace("<svg", label, 1)
+        return text.replace("<svg", f'<svg role="img" aria-label="{escape(self.caption)}"', 1)
 
     @property
     def svg_file(self) -> str:
         """Return the figure as a file of its own, which follows light and dark."""
         head, end, body = self.svg.partition(">")
-        return f"{head}{end}\n<style>{variables('svg')}</style>{body}"
+        return f"{head}{end}\n<style>{DARK}</style>{body}"
 
     def save(self, folder: Path, for_print: bool = True) -> list[Path]:
         """Write the figure as SVG, for print also as PDF and PNG, and return the paths."""
@@ -100,23 +88,6 @@ class Chart:
         return buffer.getvalue()
 
 
-def _shorter(found: re.Match[str]) -> str:
-    """Return a number with as many digits as can be seen."""
-    value = float(found[0])
-    return f"{value:.{1 if value > 10 else 2}f}".rstrip("0").rstrip(".")
-
-
-def variables(selector: str) -> str:
-    """Return the CSS that gives the colours of figures their values, light and dark."""
-
-    def values(dark: int) -> str:
-        pairs = "".join(f"--s{place}:{pair[dark]};" for place, pair in enumerate(PALETTE))
-        return f"{selector}{{{pairs}color:{INK[dark]}}}"
-
-    text = "svg text{fill:currentColor}"
-    return f"{values(0)}{text}@media (prefers-color-scheme:dark){{{values(1)}}}"
-
-
 @dataclass(frozen=True)
 class Look:
     """How the line and the markers of one label look."""
@@ -126,8 +97,8 @@ class Look:
 
     @property
     def colour(self) -> str:
-        """Return its colour on a light page."""
-        return PALETTE[self.place % len(PALETTE)][0]
+        """Return its colour."""
+        return str(PALETTE[self.place % len(PALETTE)])
 
     @property
     def line(self) -> dict[str, Any]:
@@ -173,7 +144,7 @@ def add_legend(figure: Figure, labels: Collection[str], looks: Looks, lines: boo
     fit = max(1, int(150 / (7 + max(map(len, labels)))))  # that fit side by side
     columns = -(-len(labels) // -(-len(labels) // fit))
     place = {"loc": "outside lower center", "ncols": columns}
-    figure.legend(handles, list(labels), **place, frameon=False, fontsize=8, labelcolor=INK[0])
+    figure.legend(handles, list(labels), **place, frameon=False, fontsize=8, labelcolor=INK)
 
 
 def _replicates(counts: Iterable[int]) -> str:
@@ -204,7 +175,7 @@ def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
         _gain_panel(panel, labels, found, looks)
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
-    figure.supxlabel("gain over Source, points", fontsize=9, color=INK[0])
+    figure.supxlabel("gain over Source, points", fontsize=9, color=INK)
     caption = (
         "Gain over Source in points, on the same models and seeds: "
         f"{_replicates(n for found in gains.values() for n in found.count())}. Each stroke is one "
@@ -232,23 +203,7 @@ def _gain_panel(panel: Axes, labels: Sequence[str], found: pd.DataFrame, looks: 
         weight = "bold" if rounded(mean) == best else "normal"
         place = {"transform": panel.get_yaxis_transform(), "va": "center"}
         words = write_mean((mean, NAN), part="gain")
-        panel.text(1.02, row, words, **place, fontweight=weight, fontsize=8, color=INK[0])
-
-
-def domain_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart:
-    """Draw the accuracy of each method in each domain: one row per domain."""
-    shares = group.by_domain(protocol).groupby(level="domain", sort=False)
-    means = shares.mean()
-    figure, (axes,) = new_axes(9.0, 1.1 + 0.21 * len(means) + 0.05 * len(means.columns))
-    for label in means.columns:
-        axes.plot(means[label], range(len(means)), linestyle="", **looks[label].marker)
-    axes.set_yticks(range(len(means)), [name.replace("_", " ") for name in means.index])
-    axes.set_ylim(len(means) - 0.4, -0.6)
-    axes.set_xlabel("accuracy, %")
-    add_legend(figure, means.columns, looks, lines=False)
-    runs = _replicates(shares.count().to_numpy().flat)
-    caption = f"Accuracy by domain, {pretty(protocol)}: {runs}."
-    return Chart(f"by-corruption-{file_name(protocol)}", caption, figure)
+        panel.text(1.02, row, words, **place, fontweight=weight, fontsize=8, color=INK)
 
 
 def stops(run: PlanRun) -> list[tuple[str, int, int]]:
@@ -278,8 +233,9 @@ def _stop_axis(axes: Axes, run: PlanRun) -> None:
     axes.set_xlim(0, len(run.counts.batches.right))
 
 
-def stream_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart:
+def stream_chart(group: RunGroup, looks: Looks) -> Chart:
     """Draw the accuracy of each method along a stream, as a running mean."""
+    protocol = group.telling
     runs = {n: found for n in group.labels if (found := group.of(n, protocol))}
     first = next(iter(runs.values()))[0]
     lengths = sorted(batches for _, _, batches in stops(first))
@@ -307,8 +263,9 @@ def stream_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart:
     return Chart(f"accuracy-{file_name(protocol)}", caption, figure)
 
 
-def diagnosis_chart(group: RunGroup, protocol: str) -> Chart | None:
+def diagnosis_chart(group: RunGroup) -> Chart | None:
     """Draw the diagnostic scores along a stream of one run, of DASP itself if it is there."""
+    protocol = group.telling
     runs = [run for label in group.labels for run in group.of(label, protocol)[:1]]
     runs = [run for run in runs if run.counts.batches.scores and run.counts.batches.biased]
     if not runs:
@@ -328,14 +285,14 @@ def diagnosis_chart(group: RunGroup, protocol: str) -> Chart | None:
     delta = run.config.options.get("delta")
     if isinstance(delta, int | float):
         limit, name = scores.min(axis=1) + delta, f"threshold: lowest score + {delta:g}"
-        axes.plot(scores.index + 0.5, limit, ":", color=INK[0], linewidth=1, label=name)
+        axes.plot(scores.index + 0.5, limit, ":", color=INK, linewidth=1, label=name)
     strip.set_yticks(range(len(scores.columns)), list(scores))
     strip.set_ylim(len(scores.columns) - 0.5, -0.5)
     strip.grid(False)
     _stop_axis(strip, run)
     axes.set_ylabel("score")
     place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": len(scores.columns) + 1}
-    axes.legend(**place, frameon=False, fontsize=8, labelcolor=INK[0])
+    axes.legend(**place, frameon=False, fontsize=8, labelcolor=INK)
     caption = (
         f"Diagnostic scores along the {pretty(protocol)} stream of one run ({run.label}, "
         f"{run.replicate_name}). Below, for each modality: tinted where it is damaged, a bar where "
@@ -344,19 +301,21 @@ def diagnosis_chart(group: RunGroup, protocol: str) -> Chart | None:
     return Chart(f"diagnosis-{file_name(protocol)}", caption, figure)
 
 
-def forgetting_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart | None:
+def forgetting_chart(group: RunGroup, looks: Looks) -> Chart | None:
     """Draw the loss on clean data after each domain of a stream, together and by modality."""
+    protocol = group.telling
     lost = forgetting(group, protocol)
     if lost.empty:
         return None
-    labels, views = (list(dict.fromkeys(lost.index.get_level_values(n))) for n in ("label", "view"))
+    labels, views = (lost.index.unique(level) for level in ("label", "view"))
     first = group.of(labels[0], protocol)[0]
+    curves = lost.groupby(level=["label", "view"], sort=False).mean().T
     figure, panels = new_axes(9.0, 1.6 + 1.25 * len(views), len(views), 1, sharex=True, sharey=True)
     for panel, view in zip(panels, views, strict=True):
         panel.set_title(view)
         panel.axhline(0, color=LINE, linewidth=1)
         for place, label in enumerate(labels):
-            curve = lost.loc[label, view].mean()
+            curve = curves[label, view]
             step = max(1, len(curve) // 7)
             marks = {"markevery": (place % step, step), **looks[label].marker}
             panel.plot(curve.index, curve, **looks[label].line, **marks)
@@ -452,33 +411,22 @@ def efficiency_charts(
     costs: Sequence[tuple[str, Result]], runs: Sequence[PlanRun], looks: Looks
 ) -> list[Chart]:
     """Draw accuracy against speed, memory and trained parameters: one chart per setting."""
-    settings: dict[tuple[str, str, int, int], dict[str, dict[str, float]]] = {}
-    for label, result in costs:
-        run, measured = result.run, result.measured
-        seconds = [own["adapt"] for own in measured["rounds"]]
-        point = {
-            "accuracy, %": matching_accuracy(label, result, runs),
-            "samples per second": mean_std(measured["samples"] / own for own in seconds)[0],
-            "peak memory above start, MiB": measured["memory"]["over_mib"],
-            "trained parameters": measured["trainable"],
-        }
-        if not math.isnan(point["accuracy, %"]):
-            setting = run.model["name"], run.protocol, run.severity, run.batch_size
-            settings.setdefault(setting, {})[label] = point
+    frame = efficiency_table(costs, runs).frame.set_index("method")
+    frame["setting"] = [(r.run.protocol, r.run.severity, r.run.batch_size) for _, r in costs]
     threads = " or ".join(sorted({str(result.run.cost["threads"]) for _, result in costs}))
     charts = []
-    for (model, protocol, severity, size), found in settings.items():
-        points = pd.DataFrame.from_dict(found, orient="index", dtype=float).dropna(axis=1)
-        accuracy = points.pop("accuracy, %")
-        figure, panels = new_axes(9.0, 3.6, 1, len(points.columns), sharey=True)
-        for panel, name in zip(panels, points, strict=True):
-            for label in points.index:
-                panel.plot(points[name][label], accuracy[label], ls="", **looks[label].marker)
-            panel.set_xlabel(name)
-            if points[name].min() > 0 and points[name].max() / points[name].min() >= 8:
+    known = frame.dropna(subset="accuracy, %")
+    for (model, (protocol, severity, size)), found in known.groupby(["model", "setting"]):
+        axis_names = [name for name in COSTS if found[name].notna().all()]
+        figure, panels = new_axes(9.0, 3.6, 1, len(axis_names), sharey=True)
+        for panel, name in zip(panels, axis_names, strict=True):
+            for label, point in found.iterrows():
+                panel.plot(point[name], point["accuracy, %"], ls="", **looks[label].marker)
+            panel.set_xlabel(COSTS[name])
+            if found[name].min() > 0 and found[name].max() / found[name].min() >= 8:
                 panel.set_xscale("log")
         panels[0].set_ylabel("accuracy, %")
-        add_legend(figure, points.index, looks, lines=False)
+        add_legend(figure, found.index, looks, lines=False)
         caption = (
             f"Accuracy in the {pretty(protocol)} stream (severity {severity}, batch {size}) "
             f"against what adapting {model} costs, threads: {threads}. Speed is from raw inputs to "

@@ -5,10 +5,11 @@ deviations, the best in bold, what falls below Source marked with ▼.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from rich.markup import escape
@@ -67,9 +68,9 @@ def write_mean(mean: Mean, digits: int = 1, part: str = "") -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """One mean per quantity in `parts`, one below the other; `text` replaces what is read."""
+    """Text, or one mean per quantity in `parts`; with both, the text is what a reader sees."""
 
-    means: tuple[Mean, ...]
+    means: tuple[Mean, ...] = ()
     parts: tuple[str, ...] = ("value",)
     digits: int = 1
     text: str = ""
@@ -84,7 +85,7 @@ class Cell:
     @property
     def lines(self) -> list[str]:
         """Return the lines that a reader sees; the last one has the mark ▼."""
-        if self.text:
+        if self.text or not self.means:
             return self.text.split("\n")
         if all(math.isnan(value) for value, _ in self.means):
             return [NONE]
@@ -98,51 +99,74 @@ def mean_cell(values: Iterable[float], digits: int = 1, part: str = "value") -> 
     return Cell((mean_std(values),), (part,), digits)
 
 
-def number(value: float, digits: int = 1, **marks: Any) -> Cell:
-    """Return a cell with one number, without a deviation."""
-    return Cell(((float(value), NAN),), digits=digits, **marks)
+def number(value: float, digits: int | None = None, **marks: Any) -> Cell:
+    """Return a cell with one number; without `digits`, an integer has no decimals, others one."""
+    given = int(not isinstance(value, int)) if digits is None else digits
+    return Cell(((float(value), NAN),), digits=given, **marks)
 
 
-Row = Mapping[str, str | Cell]
-"""Text or numbers by the heading of their column."""
+def mark_best(
+    cells: Mapping[str, Cell], able: Collection[str] | None = None, least: bool = False
+) -> dict[str, Cell]:
+    """Mark the cells with the highest (or least) first number as a reader sees it.
+
+    Only the cells that are `able` compete, by default all.
+    """
+    able = cells if able is None else able
+    shown = {name: rounded(cell.means[0][0]) for name, cell in cells.items() if name in able}
+    known = [value for value in shown.values() if not math.isnan(value)]
+    top = (min if least else max)(known, default=NAN)
+    return {name: replace(cell, best=shown.get(name) == top) for name, cell in cells.items()}
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with its caption; `name` is that of its files. All rows have the same columns."""
+    """A table with its caption; `name` is that of its files."""
 
     name: str
     caption: str
-    rows: Sequence[Row]
+    content: Sequence[Mapping[str, str | float | Cell]]
+    """Rows by the headings of their columns, the same in every row."""
+
+    @cached_property
+    def rows(self) -> list[dict[str, Cell]]:
+        """Return the content with plain text and numbers as cells."""
+
+        def cell(value: str | float | Cell) -> Cell:
+            if isinstance(value, Cell):
+                return value
+            return Cell(text=value) if isinstance(value, str) else number(value)
+
+        return [{heading: cell(value) for heading, value in row.items()} for row in self.content]
+
+    @property
+    def columns(self) -> dict[str, Cell]:
+        """Return the headings, each with its first cell, which tells the kind of the column."""
+        return self.rows[0]
 
     @property
     def frame(self) -> pd.DataFrame:
         """Return the numbers: one column per quantity, and one per standard deviation."""
-        records = []
+        records: list[dict[str, str | float]] = []
         for row in self.rows:
-            record: dict[str, str | float] = {}
+            records.append({})
             for heading, cell in row.items():
-                if isinstance(cell, str):
-                    record[heading] = cell
-                    continue
-                for part, mean in zip(cell.parts, cell.means, strict=True):
+                if not cell.means:
+                    records[-1][heading] = cell.text
+                for part, mean in zip(cell.parts, cell.means, strict=False):
                     name = heading if len(cell.parts) == 1 else f"{heading} {part}"
-                    record[name], record[f"{name} std"] = mean
-            records.append(record)
+                    records[-1][name], records[-1][f"{name} std"] = mean
         return pd.DataFrame(records)
 
-    def written(
+    def _written(
         self, escaped: Callable[[str], str], mark: Callable[[list[str], Cell], str]
     ) -> list[list[str]]:
         """Return the headings and all rows as text; `mark` joins the lines of a cell."""
         rows = [
-            [
-                escaped(cell) if isinstance(cell, str) else mark([*map(escaped, cell.lines)], cell)
-                for cell in row.values()
-            ]
+            [mark([escaped(line) for line in cell.lines], cell) for cell in row.values()]
             for row in self.rows
         ]
-        return [list(map(escaped, self.rows[0])), *rows]
+        return [list(map(escaped, self.columns)), *rows]
 
     def to_csv(self) -> str:
         """Return the numbers as CSV."""
@@ -155,8 +179,8 @@ class Table:
             lines = [f"*{line}*" for line in lines] if cell.published else lines
             return "<br>".join([f"**{lines[0]}**" if cell.best else lines[0], *lines[1:]])
 
-        rules = ["---" if isinstance(cell, str) else "---:" for cell in self.rows[0].values()]
-        head, *rows = self.written(lambda text: text.replace("|", r"\|"), mark)
+        head, *rows = self._written(lambda text: text.replace("|", r"\|"), mark)
+        rules = ["---:" if cell.means else "---" for cell in self.columns.values()]
         lines = ["| " + " | ".join(words) + " |" for words in (head, rules, *rows)]
         return "\n".join([f"**{self.caption}**", "", *lines, ""])
 
@@ -169,13 +193,12 @@ class Table:
             stacked = r" \\ ".join(lines)
             return stacked if len(lines) == 1 else rf"\shortstack[r]{{{stacked}}}"
 
-        head, *rows = self.written(lambda text: text.translate(LATEX), mark)
-        aligned = "".join("l" if isinstance(cell, str) else "r" for cell in self.rows[0].values())
+        head, *rows = self._written(lambda text: text.translate(LATEX), mark)
         return str(
             pd.DataFrame(rows, columns=head).to_latex(
                 index=False,
                 escape=False,
-                column_format=aligned,
+                column_format="".join("r" if cell.means else "l" for cell in self.columns.values()),
                 caption=self.caption.translate(LATEX),
                 label=f"tab:{self.name}",
             )
@@ -183,8 +206,7 @@ class Table:
 
     def to_rich(self) -> RichTable:
         """Return the table for a terminal, without its caption."""
-        first = self.rows[0].values()
-        several = sum(isinstance(cell, Cell) and len(cell.parts) > 1 for cell in first)
+        several = sum(len(cell.means) > 1 for cell in self.columns.values())
 
         def mark(lines: list[str], cell: Cell) -> str:
             if cell.best:
@@ -193,27 +215,12 @@ class Table:
                 lines[-1] = f"[{'red' if cell.worse else 'dim'}]{lines[-1]}[/]"
             return ("\n" if several > 3 else "  ").join(lines)
 
-        head, *rows = self.written(escape, mark)
+        head, *rows = self._written(escape, mark)
         drawn = RichTable(box=None, pad_edge=False, collapse_padding=True)
-        for heading, cell in zip(head, first, strict=True):
-            if isinstance(cell, str):
-                drawn.add_column(heading, no_wrap=True)
-            else:
-                drawn.add_column(heading, justify="right", style="italic" * cell.published)
+        for heading, cell in zip(head, self.columns.values(), strict=True):
+            justify: Literal["left", "right"] = "right" if cell.means else "left"
+            style = "italic" if cell.published else ""
+            drawn.add_column(heading, justify=justify, no_wrap=not cell.means, style=style)
         for row in rows:
             drawn.add_row(*row)
         return drawn
-
-
-def mark_best(cells: Sequence[Cell], able: Sequence[bool] = (), least: bool = False) -> list[Cell]:
-    """Mark the cells with the highest (or least) first number as a reader sees it.
-
-    Only the cells that are `able` compete, by default all.
-    """
-    sign = -1 if least else 1
-    shown = [
-        sign * rounded(cell.means[0][0]) if may else NAN
-        for cell, may in zip(cells, able or [True] * len(cells), strict=True)
-    ]
-    top = max((value for value in shown if not math.isnan(value)), default=None)
-    return [replace(c, best=value == top) for c, value in zip(cells, shown, strict=True)]

@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from dasp.core.files import atomic_path
 from dasp.report.compare import PlanRun, pretty
-from dasp.report.figures import Chart, stops, variables
+from dasp.report.figures import DARK, Chart, stops
 from dasp.report.formats import Table
 from dasp.report.frame import damaged, text
 from dasp.report.sections import Section
@@ -38,7 +38,7 @@ def write_page(
     `command` is what made the report. `warnings` and plans that are not finished come first.
     """
     templates = files("dasp.report") / "templates"
-    style = variables(":root") + (templates / "report.css").read_text(encoding="utf-8")
+    style = (templates / "report.css").read_text(encoding="utf-8")
     data = json.dumps(run_data(sections), separators=(",", ":"), allow_nan=False)
     environment = Environment(
         loader=PackageLoader("dasp.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -49,7 +49,7 @@ def write_page(
         warnings=[*warnings, *(note for section in sections for note in section.unfinished)],
         facts=_facts([run for section in sections for run in section.runs]),
         command=command,
-        style=Markup(style),
+        style=Markup(style + DARK),
         run_data=Markup(data.replace("<", r"\u003c")),  # no tag can end the script that holds it
         script=Markup((templates / "runs.js").read_text(encoding="utf-8")),
     )

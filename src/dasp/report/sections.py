@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Self
 
@@ -36,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Section:
-    """What was measured for one plan; `name` is that of its folder, "" if there is no plan."""
+    """What was measured for one plan, and what is shown of it; `name` is that of its folder."""
 
     name: str
     plan: PlanRecord
@@ -44,14 +43,12 @@ class Section:
     costs: Sequence[tuple[str, Result]]
     beside: Sequence[PlanRun]
     """All runs of the folder, for the accuracy of what is measured here."""
-    missing: int
-    """The number of runs of the plan without a result."""
-
-    @cached_property
-    def looks(self) -> Looks:
-        """Return the look of each label, the same in all sections."""
-        labels = [*(run.label for run in self.beside), *(label for label, _ in self.costs)]
-        return figures.looks_of(labels)
+    looks: Looks
+    """Of each label, the same in all sections."""
+    unfinished: Sequence[str]
+    """A note if runs of the plan are missing."""
+    parts: list[Part] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def runs(self) -> list[PlanRun]:
@@ -59,44 +56,22 @@ class Section:
         return [run for group in self.groups for run in group.runs]
 
     @property
-    def unfinished(self) -> list[str]:
-        """Return a note if runs of the plan are missing."""
-        if not self.missing:
-            return []
-        again = f"; run `{self.plan.command}` to finish" if self.plan.command else ""
-        whole = len(self.plan.rows)
-        return [f"{self.plan.title}: {self.missing} of {whole} runs are missing{again}."]
-
-    @cached_property
-    def shown(self) -> tuple[list[Part], list[str]]:
-        """Return its tables and figures, and notes for the reader."""
-        parts: list[Part] = []
-        unknown = [name for name in self.plan.show if name not in SHOWN]
-        notes = [*self.unfinished, *(f"this version cannot show {name!r}." for name in unknown)]
-        notes += [note for group in self.groups for note in group.notes]
-        asked = [SHOWN[name] for name in dict.fromkeys(self.plan.show) if name in SHOWN]
-        details = [] if self.name == TOGETHER else [_by_group(_details)]
-        for draw in (*asked, *details):
-            try:
-                parts += [part for part in draw(self) if part.items]
-            except InputError as error:  # the rest can still be shown
-                notes.append(str(error))
-        return parts, notes
-
-    @property
-    def parts(self) -> list[Part]:
-        """Return its tables and figures."""
-        return self.shown[0]
-
-    @property
     def items(self) -> list[Item]:
         """Return all tables and figures, without their headings."""
         return [item for part in self.parts for item in part.items]
 
-    @property
-    def notes(self) -> list[str]:
-        """Return what a reader should know of it."""
-        return self.shown[1]
+    def show(self) -> None:
+        """Make the tables and figures, and the notes for a reader."""
+        names = list(dict.fromkeys(self.plan.show))
+        unknown = [f"this version cannot show {name!r}." for name in names if name not in SHOWN]
+        self.notes[:] = [*self.unfinished, *unknown]
+        self.notes.extend(note for group in self.groups for note in group.notes)
+        details = [] if self.name == TOGETHER else [_by_group(_details)]
+        for draw in (*(SHOWN[name] for name in names if name in SHOWN), *details):
+            try:
+                self.parts.extend(part for part in draw(self) if part.items)
+            except InputError as error:  # the rest can still be shown
+                self.notes.append(str(error))
 
 
 Draw = Callable[[Section], Iterator[Part]]
@@ -104,29 +79,36 @@ Draw = Callable[[Section], Iterator[Part]]
 
 def sections_of(found: ResultFolder) -> list[Section]:
     """Return one section per plan, in the order of the plans, and one of all other runs."""
-    plans = list(found.plans)
-    asked = [plan for plan in plans if TOGETHER in plan.show]
-    if len(asked) > 1:
-        rows = list(dict.fromkeys(row for plan in asked for row in plan.rows))
-        about = f"All streams of these plans: {', '.join(plan.title for plan in asked)}."
-        title = "All streams together"
-        plans.append(PlanRecord(TOGETHER, title, about, ["robustness"], "", rows))
-    plans += leftover(found)
+    plans = [*found.plans, *_together(found.plans), *leftover(found)]
     have = [
         [(label, found.results[key]) for label, key in plan.rows if key in found.results]
         for plan in plans
     ]
     runs = [[PlanRun(label, r) for label, r in own if r.counts is not None] for own in have]
     beside = list({(run.label, run.key): run for own in runs for run in own}.values())
+    looks = figures.looks_of([*(r.label for r in beside), *(n for own in have for n, _ in own)])
     sections: list[Section] = []
-    for plan, all_of_it, own in zip(plans, have, runs, strict=True):
+    for plan, results, own in zip(plans, have, runs, strict=True):
         taken = {section.name for section in sections}
         tries = (slug(plan.name) + (f"-{n}" if n > 1 else "") for n in count(1))
         name = next(name for name in tries if name not in taken)
-        costs = [(label, result) for label, result in all_of_it if result.counts is None]
-        missing = len(plan.rows) - len(all_of_it)
-        sections.append(Section(name, plan, group_runs(own), costs, beside, missing))
+        costs = [(label, result) for label, result in results if result.counts is None]
+        again = f"; run `{plan.command}` to finish" if plan.command else ""
+        missing, whole = len(plan.rows) - len(results), len(plan.rows)
+        note = f"{plan.title}: {missing} of {whole} runs are missing{again}."
+        unfinished = [note] if missing else []
+        sections.append(Section(name, plan, group_runs(own), costs, beside, looks, unfinished))
+        sections[-1].show()
     return sections
+
+
+def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
+    """Return a plan with the runs of all plans that ask to be shown together."""
+    asked = [plan for plan in plans if TOGETHER in plan.show]
+    rows = list(dict.fromkeys(row for plan in asked for row in plan.rows))
+    about = f"All streams of these plans: {', '.join(plan.title for plan in asked)}."
+    record = PlanRecord(TOGETHER, "All streams together", about, ["robustness"], "", rows)
+    return [record] if len(asked) > 1 else []
 
 
 def slug(words: str) -> str:
@@ -139,20 +121,13 @@ def slug(words: str) -> str:
 
 
 def _comparison(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    first = [
-        tables.main_table(group),
-        figures.overview_chart(group, looks),
-        tables.diagnosis_table(group),
-    ]
+    first: list[Item | None] = [tables.main_table(group), figures.overview_chart(group, looks)]
+    first.append(tables.diagnosis_table(group))
     if not group.name:  # of many settings, each in full would be too much
-        first += [
-            figures.stream_chart(group, group.telling, looks),
-            figures.diagnosis_chart(group, group.telling),
-            figures.domain_chart(group, group.telling, looks),
-        ]
+        first += [figures.stream_chart(group, looks), figures.diagnosis_chart(group)]
     yield Part.of("Comparison", *first)
     by_domain = [tables.domain_table(group, protocol) for protocol in group.protocols]
-    yield Part.of("Accuracy by domain, as tables", *by_domain, folded=True)
+    yield Part.of("Accuracy by domain", *by_domain, folded=True)
     yield Part.of("On the same samples", tables.paired_table(group), tables.rivals_table(group))
 
 
@@ -162,7 +137,7 @@ def _published(group: RunGroup, _: Looks) -> Iterator[Part]:
 
 
 def _forgetting(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    chart = figures.forgetting_chart(group, group.telling, looks)
+    chart = figures.forgetting_chart(group, looks)
     yield Part.of("Forgetting", tables.forgetting_table(group), chart)
 
 
@@ -174,31 +149,6 @@ def _sensitivity(group: RunGroup, looks: Looks) -> Iterator[Part]:
 def _details(group: RunGroup, _: Looks) -> Iterator[Part]:
     yield Part.of("Options", tables.options_table(group), folded=True)
     yield Part.of("Every run", tables.runs_table(group), folded=True)
-
-
-def _robustness(section: Section) -> Iterator[Part]:
-    yield Part.of("Robustness", *tables.robustness_tables(streams_of(section.groups)))
-
-
-def _stretches(section: Section) -> Iterator[Part]:
-    yield Part.of("Clean stretches", tables.stretches_table(streams_of(section.groups)))
-
-
-def _diagnosis(section: Section) -> Iterator[Part]:
-    yield Part.of("Diagnosis", tables.diagnosis_by_stream_table(streams_of(section.groups)))
-
-
-def _batch_size(section: Section) -> Iterator[Part]:
-    charts = figures.batch_size_charts(section.groups, section.looks)
-    yield Part.of("Batch size", *charts, tables.batch_size_table(section.groups))
-
-
-def _efficiency(section: Section) -> Iterator[Part]:
-    if section.costs:
-        costs, runs = section.costs, section.beside
-        charts = figures.efficiency_charts(costs, runs, section.looks)
-        both = tables.efficiency_table(costs, runs), tables.passes_table(costs)
-        yield Part.of("Efficiency", *charts, *both)
 
 
 def _by_group(draw: Callable[[RunGroup, Looks], Iterator[Part]]) -> Draw:
@@ -215,16 +165,33 @@ def _by_group(draw: Callable[[RunGroup, Looks], Iterator[Part]]) -> Draw:
     return draw_all
 
 
+def _batch_size(section: Section) -> Iterator[Part]:
+    charts = figures.batch_size_charts(section.groups, section.looks)
+    yield Part.of("Batch size", *charts, tables.batch_size_table(section.groups))
+
+
+def _efficiency(section: Section) -> Iterator[Part]:
+    if section.costs:
+        costs, runs = section.costs, section.beside
+        charts = figures.efficiency_charts(costs, runs, section.looks)
+        both = tables.efficiency_table(costs, runs), tables.passes_table(costs)
+        yield Part.of("Efficiency", *charts, *both)
+
+
+def _by_streams(title: str, draw: Callable[[Sequence[RunGroup]], Sequence[Table]]) -> Draw:
+    return lambda section: iter([Part.of(title, *draw(streams_of(section.groups)))])
+
+
 SHOWN: dict[str, Draw] = {
     "comparison": _by_group(_comparison),
     "published": _by_group(_published),
     "forgetting": _by_group(_forgetting),
     "sensitivity": _by_group(_sensitivity),
     "batch_size": _batch_size,
-    "robustness": _robustness,
+    "robustness": _by_streams("Robustness", tables.robustness_tables),
     TOGETHER: lambda _: iter(()),  # has a section of its own
-    "stretches": _stretches,
-    "diagnosis": _diagnosis,
+    "stretches": _by_streams("Clean stretches", lambda s: [tables.stretches_table(s)]),
+    "diagnosis": _by_streams("Diagnosis", lambda s: [tables.diagnosis_by_stream_table(s)]),
     "efficiency": _efficiency,
 }
 """What a plan's `show` can ask for."""

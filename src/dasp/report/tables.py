@@ -1,7 +1,7 @@
 """The tables of a report.
 
-To add one, write a function of a `RunGroup` (or of several, or of `Stream`s) that returns a
-`Table`, and name it in `dasp.report.sections`.
+To add one, write a function of a `RunGroup` (or of several) that returns a `Table`, and name it in
+`dasp.report.sections`. A stream is a `RunGroup` with one protocol.
 """
 
 from collections import Counter
@@ -18,7 +18,6 @@ from dasp.report.compare import (
     Comparison,
     PlanRun,
     RunGroup,
-    Stream,
     best_label,
     compare,
     compare_with_source,
@@ -39,6 +38,7 @@ from dasp.report.formats import (
 )
 from dasp.report.frame import CLEAN, damaged, text
 
+BOTH, ENDS = ("accuracy", "gain"), ("end", "worst")
 PAIRED = ("difference", "low", "high", "models ahead", "models")
 INTERVAL = (
     f"[ ]: {LEVEL:.0%} bootstrap interval over samples, each drawn together with all its "
@@ -62,12 +62,11 @@ def comparison_cells(accuracy: pd.DataFrame, source: str | None) -> dict[str, Ce
     Only labels with as many replicates as the fullest one can be the best.
     """
     gain, count = over_source(accuracy, source), accuracy.count()
-    pairs = {label: (mean_std(accuracy[label]), mean_std(gain[label])) for label in accuracy}
-    cells = [
-        Cell(pair, ("accuracy", "gain"), worse=rounded(pair[1][0]) < 0) for pair in pairs.values()
-    ]
-    able = (count == count.max()) & (count > 0)
-    return dict(zip(pairs, mark_best(cells, able.tolist()), strict=True))
+    cells = {}
+    for label in accuracy:
+        means = mean_std(accuracy[label]), mean_std(gain[label])
+        cells[label] = Cell(means, BOTH, worse=rounded(means[1][0]) < 0)
+    return mark_best(cells, count.index[(count == count.max()) & (count > 0)])
 
 
 def main_table(group: RunGroup) -> Table:
@@ -75,8 +74,8 @@ def main_table(group: RunGroup) -> Table:
     cells = {p: comparison_cells(group.accuracy(p), group.source) for p in group.columns}
     rows = []
     for label in group.labels:
-        counts = sorted({len(group.of(label, protocol)) for protocol in group.protocols})
-        runs = "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        counts = [len(group.of(label, protocol)) for protocol in group.protocols]
+        runs = "–".join(dict.fromkeys((str(min(counts)), str(max(counts)))))
         each = {pretty(protocol): own[label] for protocol, own in cells.items()}
         rows.append({"method": label, **each, "n": runs})
     caption = f"Accuracy in %, and gain over Source in points ({group.title})"
@@ -119,8 +118,9 @@ def rivals_table(group: RunGroup) -> Table:
             rival = best_label(accuracy.drop(columns=[label], errors="ignore"))
             result = compare(group, label, rival, protocol) if label and rival else None
             if result is not None:
-                words = {"protocol": pretty(protocol), "method": label, "best rival": rival}
-                rows.append({**words, "difference": paired_cell(result), "verdict": result.verdict})
+                row = {"protocol": pretty(protocol), "method": label, "best rival": rival}
+                row |= {"difference": paired_cell(result), "verdict": result.verdict}
+                rows.append(row)
     return Table(
         "rivals",
         f"Difference to the best rival on the same samples, in points ({group.title}). The rival "
@@ -135,12 +135,11 @@ def paired_cell(result: Comparison | None) -> Cell:
     if result is None:
         return Cell(((NAN, NAN),) * len(PAIRED), PAIRED)
     models, ahead = len(result.by_model), sum(value > 0 for value in result.by_model.values())
-    mean = (result.difference, result.spread)
-    plain = (result.low, result.high, float(ahead), float(models))
-    words = [write_mean(m, 2, "gain") for m in (mean, (result.low, NAN), (result.high, NAN))]
+    mean, low, high = (result.difference, result.spread), (result.low, NAN), (result.high, NAN)
+    words = [write_mean(own, 2, "gain") for own in (mean, low, high)]
     mark = {"better": " ▲", "worse": " ▼"}.get(result.verdict, "")
     lines = f"{words[0]}{mark}\n[{words[1]}, {words[2]}]\n{ahead} of {models} models"
-    means = (mean, *((value, NAN) for value in plain))
+    means = (mean, low, high, (float(ahead), NAN), (float(models), NAN))
     best, worse = (result.verdict == word for word in ("better", "worse"))
     return Cell(means, PAIRED, 2, lines, best, worse)
 
@@ -163,11 +162,11 @@ def options_table(group: RunGroup) -> Table:
 
 def runs_table(group: RunGroup) -> Table:
     """Return the accuracy of every run: one row per method and replicate."""
-    rows: dict[tuple[str, tuple[str, str, int]], dict[str, str | Cell]] = {}
-    empty = {pretty(protocol): number(NAN) for protocol in group.protocols}
+    rows: dict[tuple[str, str], dict[str, str | float | Cell]] = {}
+    empty = {pretty(protocol): NAN for protocol in group.protocols}
     for run in sorted(group.runs, key=lambda run: (group.labels.index(run.label), run.replicate)):
         first = {"method": run.label, "model and seed": run.replicate_name, **empty}
-        row = rows.setdefault((run.label, run.replicate), first)
+        row = rows.setdefault((run.label, text(run.replicate)), first)
         row[pretty(run.protocol)] = number(run.accuracy, 2, run=run.key)
     return Table("runs", f"Accuracy in % of every run ({group.title})", list(rows.values()))
 
@@ -175,7 +174,8 @@ def runs_table(group: RunGroup) -> Table:
 def forgetting(group: RunGroup, protocol: str) -> pd.DataFrame:
     """Return the points lost on clean data, ((label, view, run), places), without Source.
 
-    The places are before the first domain and after each; a view is "joint" or one modality.
+    The places are before the first domain and after each. A view is what clean data were evaluated
+    with: all modalities together, or one alone.
     """
     found = {}
     for label in (label for label in group.labels if label != group.source):
@@ -183,43 +183,31 @@ def forgetting(group: RunGroup, protocol: str) -> pd.DataFrame:
             clean = dict(run.counts.clean_after or {})
             seen = clean.pop("seen", 0)
             for view in sorted(clean, key=lambda view: (view != "joint", view)):
+                title = "all together" if view == "joint" else f"{view} alone"
                 right = np.array(clean[view])
-                found[label, view_title(view), run.key] = 100 * (right[0] - right) / seen
-    names = ["label", "view", "run"]
-    index = pd.MultiIndex.from_tuples(found, names=names) if found else None
+                found[label, title, run.key] = 100 * (right[0] - right) / seen
+    index = pd.MultiIndex.from_tuples(found, names=("label", "view", "run")) if found else None
     return pd.DataFrame(list(found.values()), index=index)
-
-
-def view_title(view: str) -> str:
-    """Return what clean data were evaluated with."""
-    return "all together" if view == "joint" else f"{view} alone"
 
 
 def forgetting_table(group: RunGroup) -> Table:
     """Return the loss on clean data at the end and at the worst point of each stream."""
-    rows = []
+    rows: dict[tuple[str, str], dict[str, str | Cell]] = {}
     for protocol in group.protocols:
         lost = forgetting(group, protocol)
-        if lost.empty:
-            continue
-        ends = pd.DataFrame({"end": lost.iloc[:, -1], "worst": lost.max(axis=1)})
-        cells: dict[str, dict[str, Cell]] = {}
-        for view, mine in ends.groupby(level="view", sort=False):
-            each = {
-                n: tuple(map(mean_std, (own["end"], own["worst"])))
-                for n, own in mine.groupby(level="label", sort=False)
+        for view, mine in lost.groupby(level="view", sort=False) if len(lost) else ():
+            cells = {
+                label: Cell((mean_std(own.iloc[:, -1]), mean_std(own.max(axis=1))), ENDS)
+                for label, own in mine.groupby(level="label", sort=False)
             }
-            marked = mark_best(
-                [Cell(means, ("end", "worst")) for means in each.values()], least=True
-            )
-            for label, cell in zip(each, marked, strict=True):
-                cells.setdefault(label, {})[view] = cell
-        rows += [{"method": n, "protocol": pretty(protocol), **own} for n, own in cells.items()]
+            for label, cell in mark_best(cells, least=True).items():
+                first = {"method": label, "protocol": pretty(protocol)}
+                rows.setdefault((label, protocol), first)[view] = cell
     return Table(
         "forgetting",
         "Forgetting: points of accuracy on clean data lost at the end of the stream, and below it "
         f"at the worst point ({group.title})",
-        rows,
+        list(rows.values()),
     )
 
 
@@ -290,47 +278,48 @@ def batch_size_table(groups: Sequence[RunGroup]) -> Table:
     return Table("batch-size", "Accuracy in % by batch size", rows)
 
 
-def robustness_tables(streams: Sequence[Stream]) -> list[Table]:
+def robustness_tables(streams: Sequence[RunGroup]) -> list[Table]:
     """Return the averages and floors of each method, and its gain on every stream."""
-    streams = [stream for stream in streams if stream.group.source is not None]
+    streams = [stream for stream in streams if stream.source is not None]
     names = [stream.name for stream in streams]
-    each = [s.group.gain(s.protocol).dropna(axis=1, how="all") for s in streams]
-    labels = dict.fromkeys(label for s in streams for label in s.group.labels)
-    gains = pd.concat(dict(zip(names, each, strict=True))) if each else pd.DataFrame()
+    each = [s.gain(s.protocols[0]).dropna(axis=1, how="all") for s in streams]
+    labels = dict.fromkeys(label for s in streams for label in s.labels)
+    gains = pd.concat(each, keys=names) if each else pd.DataFrame()
     gains = gains[[label for label in labels if label in gains]]  # ((stream, replicate), labels)
     if gains.empty:
         return []
-    grouped = gains.groupby(level=0)
-    mean, std, count = (f.reindex(names) for f in (grouped.mean(), grouped.std(), grouped.count()))
+    mean, std, count = (
+        gains.groupby(level=0).agg(how).reindex(names) for how in ("mean", "std", "count")
+    )
 
     def cell(gain: Mean) -> Cell:
         return Cell((gain,), ("gain",), worse=gain[0] < -HARM)
 
-    voting = [s.name for s in streams if s.protocol != CLEAN] or names
-    averages = mark_best([cell(_average(gains[label].unstack(level=0)[voting])) for label in mean])
+    voting = [s.name for s in streams if s.shifted] or names
+    averages = mark_best({n: cell(_average(gains[n].unstack(level=0)[voting])) for n in mean})
     worst = mean.idxmin()
-    floors = mark_best([cell((mean[n][worst[n]], std[n][worst[n]])) for n in mean])
+    floors = mark_best({n: cell((mean[n][worst[n]], std[n][worst[n]])) for n in mean})
     rows = []
-    for label, average, floor in zip(mean, averages, floors, strict=True):
-        runs = [run for s in streams for run in s.group.of(label, s.protocol)]
+    for label in mean:
+        runs = [run for stream in streams for run in stream.runs if run.label == label]
         harm = int((mean[label] < -HARM).sum())
-        of = number(harm, 0, text=f"{harm} of {mean[label].count()}")
-        back = number(sum(len(run.counts.rollbacks) for run in runs), 0)
-        first = {"method": label, "average": average, "floor": floor, "worst on": worst[label]}
-        rows.append({**first, "harm on": of, "rolled back": back})
+        row = {"method": label, "average": averages[label], "floor": floors[label]}
+        row |= {"worst on": worst[label]}
+        row |= {"harm on": number(harm, text=f"{harm} of {mean[label].count()}")}
+        rows.append({**row, "rolled back": sum(len(run.counts.rollbacks) for run in runs)})
     by_stream = []
     for stream in streams:
         here = stream.name
-        able = [True, *(count.loc[here] == count.loc[here].max())]
-        cells = [cell(pair) for pair in zip(mean.loc[here], std.loc[here], strict=True)]
-        zero, *cells = mark_best([number(0.0), *cells], able)  # Source is best if all others lose
-        source = mean_std(stream.group.accuracy(stream.protocol)[stream.group.source])
-        first = {"stream": here, "source": replace(zero, means=(source,))}
-        by_stream.append(first | dict(zip(mean, cells, strict=True)))
-    for name, cells in (("average", averages), ("floor", floors)) if len(streams) > 1 else ():
-        first = {"stream": name, "source": number(NAN)}
-        by_stream.append(first | dict(zip(mean, cells, strict=True)))
-    titles = {stream.group.title for stream in streams}
+        able = [SOURCE, *count.columns[count.loc[here] == count.loc[here].max()]]
+        own = {n: cell((mean[n][here], std[n][here])) for n in mean}
+        own = mark_best({SOURCE: number(0.0), **own}, able)  # Source is best if all others lose
+        accuracy = mean_std(stream.accuracy(stream.protocols[0])[stream.source])
+        own[SOURCE] = replace(own[SOURCE], means=(accuracy,))
+        by_stream.append({"stream": here, **own})
+    if len(streams) > 1:
+        ends = {"average": averages, "floor": floors}
+        by_stream += [{"stream": name, SOURCE: NAN, **own} for name, own in ends.items()]
+    titles = {stream.title for stream in streams}
     setting = f" ({titles.pop()})" if len(titles) == 1 else ""
     return [
         Table(
@@ -361,32 +350,25 @@ def _average(gains: pd.DataFrame) -> Mean:
     return float(gains.mean().mean(skipna=False)), spread
 
 
-def stretches_table(streams: Sequence[Stream]) -> Table:
+def stretches_table(streams: Sequence[RunGroup]) -> Table:
     """Return the accuracy on clean visits beside that of Source, and clean batches flagged."""
     rows = []
     for stream in streams:
-        group, source = stream.group, stream.group.source
-        runs = [run for run in group.runs if run.protocol == stream.protocol]
-        if not any(d.name == CLEAN and d.batches for run in runs for d in run.counts.domains):
+        domains = [domain for run in stream.runs for domain in run.counts.domains]
+        if not any(domain.name == CLEAN and domain.batches for domain in domains):
             continue
-        accuracy = group.by_domain(stream.protocol).loc[CLEAN]
-        gaps = over_source(accuracy, source)
+        protocol, source = stream.protocols[0], stream.source
+        accuracy = stream.by_domain(protocol).loc[CLEAN]
         for label in (label for label in accuracy if label != source):
-            gap = mean_cell(gaps[label], 2, "difference")
-            batches = group.diagnosed(label, stream.protocol)
+            gap = mean_cell(over_source(accuracy, source)[label], 2, "difference")
+            batches = stream.diagnosed(label, protocol)
             clean = batches[batches["damage"] == ""]
             share = _share(clean["named"])
-            many = share >= FEW and group.runs[0].config.batch_size == BATCH
-            rows.append(
-                {
-                    "stream": stream.name,
-                    "method": label,
-                    "on clean visits": mean_cell(accuracy[label], 2),
-                    "against Source": replace(gap, worse=gap.means[0][0] < -NEAR),
-                    "clean": number(len(clean) or NAN, 0),
-                    "flagged": number(share, worse=many),
-                }
-            )
+            many = share >= FEW and stream.runs[0].config.batch_size == BATCH
+            row = {"stream": stream.name, "method": label}
+            row |= {"on clean visits": mean_cell(accuracy[label], 2)}
+            row |= {"against Source": replace(gap, worse=gap.means[0][0] < -NEAR)}
+            rows.append({**row, "clean": len(clean) or NAN, "flagged": number(share, worse=many)})
     return Table(
         "stretches",
         "Clean visits of each stream: accuracy in %, difference to Source on the same visits in "
@@ -403,29 +385,20 @@ def _share(flags: pd.Series) -> float:
 
 def diagnosis_table(group: RunGroup) -> Table:
     """Return how often a diagnosis names the damaged modality, over batches of all replicates."""
-    names = {damaged(domain.name) for run in group.runs for domain in run.counts.domains}
+    domains = [domain.name for run in group.runs for domain in run.counts.domains]
+    damages = sorted(set(map(damaged, domains)) - {""})
     rows = []
     for label in group.labels:
         for protocol in group.protocols:
             batches = group.diagnosed(label, protocol)
-            if batches.empty:
-                continue
-            bad, clean = (batches[batches["damage"].ne("") == w] for w in (True, False))
-            right = bad["exact"]
-            each = {n: right[bad["damage"] == n] for n in sorted(names - {""})}
-            rows.append(
-                {
-                    "method": label,
-                    "protocol": pretty(protocol),
-                    "damaged": number(len(bad), 0),
-                    "right": number(_share(right)),
-                    "wrong": number(_share(bad["named"] & ~right)),
-                    "nothing": number(_share(~bad["named"])),
-                    **{f"{n} right": number(_share(own)) for n, own in each.items()},
-                    "clean": number(len(clean), 0),
-                    "clean flagged": number(_share(clean["named"])),
-                }
-            )
+            bad, clean = (batches[batches["damage"].eq("") == fine] for fine in (False, True))
+            right, named = bad["exact"], bad["named"]
+            row = {"method": label, "protocol": pretty(protocol), "damaged": len(bad)}
+            row |= {"right": _share(right), "wrong": _share(named & ~right)}
+            row |= {"nothing": _share(~named)}
+            row |= {f"{n} right": _share(right[bad["damage"] == n]) for n in damages}
+            row |= {"clean": len(clean), "clean flagged": _share(clean["named"])}
+            rows += [row] if len(batches) else []
     return Table(
         "diagnosis",
         "Diagnosis: numbers of damaged and clean batches, shares in %; wrong: another set than "
@@ -434,26 +407,18 @@ def diagnosis_table(group: RunGroup) -> Table:
     )
 
 
-def diagnosis_by_stream_table(streams: Sequence[Stream]) -> Table:
+def diagnosis_by_stream_table(streams: Sequence[RunGroup]) -> Table:
     """Return hits, false alarms and clean batches left alone: one row per stream and method."""
     rows = []
     for stream in streams:
-        for label in stream.group.labels:
-            batches = stream.group.diagnosed(label, stream.protocol)
-            if batches.empty:
-                continue
-            bad, clean = (batches[batches["damage"].ne("") == w] for w in (True, False))
-            rows.append(
-                {
-                    "stream": stream.name,
-                    "method": label,
-                    "damaged": number(len(bad), 0),
-                    "hit": number(_share(bad["hit"])),
-                    "healthy flagged": number(_share(bad["alarm"][bad["healthy"]])),
-                    "clean": number(len(clean), 0),
-                    "left alone": number(_share(~clean["named"])),
-                }
-            )
+        for label in stream.labels:
+            batches = stream.diagnosed(label, stream.protocols[0])
+            bad, clean = (batches[batches["damage"].eq("") == fine] for fine in (False, True))
+            row = {"stream": stream.name, "method": label, "damaged": len(bad)}
+            row |= {"hit": _share(bad["hit"])}
+            row |= {"healthy flagged": _share(bad["alarm"][bad["healthy"]])}
+            row |= {"clean": len(clean), "left alone": _share(~clean["named"])}
+            rows += [row] if len(batches) else []
     return Table(
         "diagnosis-by-stream",
         "Diagnosis by stream, over batches of all runs, shares in %. Hit: all damaged modalities "
@@ -476,14 +441,14 @@ def efficiency_table(costs: Sequence[tuple[str, Result]], runs: Sequence[PlanRun
             {
                 "method": label,
                 "model": result.run.model["name"],
-                "accuracy, %": number(matching_accuracy(label, result, runs)),
+                "accuracy, %": matching_accuracy(label, result, runs),
                 "samples/s": mean_cell(samples / rounds["adapt"], 0),
                 "with loading": mean_cell(samples / (rounds["adapt"] + rounds["load"]), 0),
                 "× Source": mean_cell(ratio["adapt"], 2),
                 "× Source, processor": mean_cell(ratio["processor"], 2),
-                "MiB above start": number(memory["over_mib"]),
+                "MiB above start": float(memory["over_mib"]),
                 "MiB in all": number(memory["peak_mib"], 0),
-                "trained": number(measured["trainable"], 0),
+                "trained": int(measured["trainable"]),
                 "% trained": number(100 * measured["trainable"] / measured["total"], 2),
             }
         )
