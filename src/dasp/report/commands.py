@@ -5,8 +5,6 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from rich.console import Console
-
 from dasp.report.frame import read_results
 from dasp.report.render import TITLE, print_summary, write_files, write_page
 from dasp.report.sections import sections_of
@@ -33,19 +31,19 @@ def report(
         title: Heading of the report.
         figures: Write each figure as PDF and PNG as well, for a paper.
     """
-    return publish(results, results if out is None else out, title, figures=figures)
+    return publish(results, out or results, title=title, figures=figures)
 
 
 def publish(
     results: Path,
     out: Path,
-    title: str = TITLE,
     only: Collection[str] | None = None,
+    title: str = TITLE,
     figures: bool = False,
 ) -> int:
-    """Write the report of a folder and print its summary; return 1 if a file was left out.
+    """Write the report of a folder and print its summary, of the plans in `only` if given.
 
-    `only` limits the summary to the plans of these names.
+    Return 1 if a file was left out.
     """
     found = read_results(results)
     sections = sections_of(found)
@@ -53,5 +51,5 @@ def publish(
     page = write_page(sections, out / "report.html", title, command, found.warnings)
     write_files(sections, out, for_print=figures)
     told = [section for section in sections if only is None or section.plan.name in only]
-    print_summary(told, Console(), page, found.warnings)
+    print_summary(told, page, found.warnings)
     return 1 if found.warnings else 0

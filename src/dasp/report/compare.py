@@ -73,34 +73,34 @@ class PlanRun:
 class RunGroup:
     """The runs of one setting; `name` says how it differs from the other groups of its plan.
 
-    `labels` and `protocols` are in the order of the plan, Source first. `source` is the label that
-    gains are counted from, None if Source was not run. `shifted` are the protocols that an average
-    is over: clean data are left out. `columns` are all protocols, and "average" if it is over more
-    than one. `telling` is the protocol that shows most. `title` is the setting in one line.
+    `labels` and `protocols` are in the order of the plan, Source first; `runs` are sorted by them,
+    model and seed. `source` is the label that gains are counted from, None if it was not run.
+    `shifted` are the protocols that an average is over: clean data are left out. `columns` are all
+    protocols, and "average" if it is over more than one. `telling` is the protocol that shows
+    most. `title` is the setting in one line.
     """
 
     def __init__(self, runs: Sequence[PlanRun], name: str = "", notes: Sequence[str] = ()) -> None:
-        self.runs, self.name, self.notes = runs, name, notes
+        self.name, self.notes = name, notes
         sources = list(dict.fromkeys(run.label for run in runs if run.config.method == SOURCE))
         self.source = sources[0] if sources else None
         self.labels = list(dict.fromkeys([*sources, *(run.label for run in runs)]))
         self.protocols = list(dict.fromkeys(run.protocol for run in runs))
         self.shifted = [protocol for protocol in self.protocols if protocol != CLEAN]
         self.columns = [*self.protocols, *([AVERAGE] if len(self.shifted) > 1 else [])]
-        shows_most = "interleaved" in self.protocols
-        self.telling = "interleaved" if shows_most else self.protocols[-1]
+        self.telling = "interleaved" if "interleaved" in self.protocols else self.protocols[-1]
+        places = {name: n for n, name in enumerate((*self.labels, *self.protocols))}
+        self.runs = sorted(runs, key=lambda r: (places[r.label], places[r.protocol], r.replicate))
         config = runs[0].config
         words = [data_text(config.data)]
         if "samples" in config.data:
             words.append(f"{config.data['samples']} samples per domain")
-        self.title = ", ".join(
-            [*words, f"batch {config.batch_size}", f"severity {config.severity}"]
-        )
+        words += [f"batch {config.batch_size}", f"severity {config.severity}"]
+        self.title = ", ".join(words)
 
     def of(self, label: str | None, protocol: str) -> list[PlanRun]:
-        """Return the replicates of one label and protocol, ordered by model and seed."""
-        runs = [run for run in self.runs if (run.label, run.protocol) == (label, protocol)]
-        return sorted(runs, key=lambda run: run.replicate)
+        """Return the replicates of one label and protocol."""
+        return [run for run in self.runs if (run.label, run.protocol) == (label, protocol)]
 
     def accuracy(self, protocol: str) -> pd.DataFrame:
         """Return the accuracy in %, (replicates, labels); NaN if a label lacks a replicate.
@@ -110,11 +110,7 @@ class RunGroup:
         if protocol == AVERAGE:
             each = [self.accuracy(name) for name in self.shifted]
             return sum(each[1:], start=each[0]) / len(each)
-        found = {
-            label: {run.replicate: run.accuracy for run in self.of(label, protocol)}
-            for label in self.labels
-        }
-        return pd.DataFrame(found, columns=self.labels, dtype=float)
+        return self._shares(protocol, ["replicate"])
 
     def gain(self, protocol: str) -> pd.DataFrame:
         """Return the gain over Source in points, (replicates, labels); Source's own is NaN."""
@@ -122,18 +118,20 @@ class RunGroup:
 
     def by_domain(self, protocol: str) -> pd.DataFrame:
         """Return the accuracy in %, ((domain, replicate), labels), domains in stream order."""
+        return self._shares(protocol, ["domain", "replicate"]).dropna(axis=1, how="all")
+
+    def _shares(self, protocol: str, rows: list[str]) -> pd.DataFrame:
         records = [
             (domain.name, run.replicate, run.label, domain.right, domain.seen)
-            for label in self.labels
-            for run in self.of(label, protocol)
+            for run in self.runs
+            if run.protocol == protocol
             for domain in run.counts.domains
         ]
         names = ["domain", "replicate", "label", "right", "seen"]
         counts = pd.DataFrame.from_records(records, columns=names)
-        sums = counts.groupby(names[:3], sort=False)[["right", "seen"]].sum()
-        shares = (100 * sums["right"] / sums["seen"].where(sums["seen"] > 0)).unstack("label")
-        present = [label for label in self.labels if label in shares.columns]
-        return shares.reindex(list(dict.fromkeys(counts["domain"])), level="domain")[present]
+        sums = counts.groupby([*rows, "label"], sort=False)[["right", "seen"]].sum()
+        shares = 100 * sums["right"] / sums["seen"].where(sums["seen"] > 0)
+        return shares.unstack("label", sort=False).reindex(columns=self.labels)
 
     def diagnosed(self, label: str, protocol: str) -> pd.DataFrame:
         """Return one row per diagnosed batch of one domain, of all replicates.
@@ -217,12 +215,9 @@ def _group(runs: Sequence[PlanRun], name: str) -> RunGroup:
             if run.label == label:
                 words = ", ".join(f"{n}={text(run.variant.get(n))}" for n in names)
                 kept[place] = PlanRun(f"{label} ({words})", run.result)
-    models = [model for model, _ in sorted({run.replicate[:2] for run in kept})]
-    notes += [
-        f"{model}: {models.count(model)} different weights have this name; all count."
-        for model in dict.fromkeys(models)
-        if models.count(model) > 1
-    ]
+    weights = Counter(model for model, _ in {run.replicate[:2] for run in kept})
+    several = {model: n for model, n in sorted(weights.items()) if n > 1}
+    notes += [f"{m}: {n} different weights have this name; all count." for m, n in several.items()]
     versions = sorted({text(run.result.measured.get("versions", {})) for run in kept})
     notes += [f"Made by different versions: {'; '.join(versions)}"] * (len(versions) > 1)
     return RunGroup(kept, name, notes)
@@ -332,18 +327,3 @@ def _check_paired(names: str, pairs: Iterable[Sequence[PlanRun]]) -> None:
             f"{names}: runs on the same data have different numbers of domains or samples "
             f"({', '.join(map(str, sizes))}) and cannot be paired. Run them again."
         )
-
-
-def compare_with_source(group: RunGroup, protocol: str) -> dict[str, Comparison]:
-    """Return how each label compares with Source in a protocol, or on their average."""
-    source = group.source
-    labels = [label for label in group.labels if source is not None and label != source]
-    found = {label: compare(group, label, str(source), protocol) for label in labels}
-    return {label: result for label, result in found.items() if result is not None}
-
-
-def best_label(accuracy: pd.DataFrame) -> str | None:
-    """Return the label of the highest mean accuracy, among those with the most replicates."""
-    count = accuracy.count()
-    able = accuracy.loc[:, (count == count.max()) & (count > 0)]
-    return None if able.empty else str(able.mean().idxmax())

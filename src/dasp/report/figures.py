@@ -19,14 +19,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
-from dasp.bench.results import Result
 from dasp.core.files import atomic_path
 from dasp.report.compare import AVERAGE, SOURCE, PlanRun, RunGroup, pretty
 from dasp.report.formats import NAN, mean_std, rounded, write_mean
-from dasp.report.frame import damaged, short_name
-from dasp.report.tables import batch_sizes, efficiency_table, file_name, forgetting, sensitivity
+from dasp.report.frame import short_name
+from dasp.report.tables import batch_sizes, file_name, sensitivity
 
 STYLE = Path(__file__).with_name("dasp.mplstyle")
 PALETTE = matplotlib.rc_params_from_file(STYLE)["axes.prop_cycle"].by_key()["color"]
@@ -35,12 +34,7 @@ DARK = "@media (prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180de
 MARKERS = ("o", "D", "s", "^", "v", "P", "X", "<", ">", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (1, 1)))
 SLANTED: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-COSTS = {
-    "samples/s": "samples per second",
-    "MiB above start": "peak memory above start, MiB",
-    "trained": "trained parameters",
-}
-NAMES = 32  # domains that are named on an axis
+NAMES, TICKS = 32, 8  # domains, and values, that are named on an axis
 PANELS = 8  # protocols side by side; of more, only the average is drawn
 
 
@@ -133,18 +127,21 @@ def new_axes(width: float, height: float, *shape: int, **options: Any) -> tuple[
     return figure, list(axes.flat)
 
 
-def add_legend(figure: Figure, labels: Collection[str], looks: Looks, lines: bool = True) -> None:
+def add_legend(figure: Figure, labels: Collection[str], looks: Looks) -> None:
     """Name the labels below the figure."""
-    handles = [
-        Line2D(
-            [], [], markersize=4.5, **looks[n].marker, **(looks[n].line if lines else {"ls": ""})
-        )
-        for n in labels
-    ]
+    handles = [Line2D([], [], markersize=4.5, **looks[n].line, **looks[n].marker) for n in labels]
     fit = max(1, int(150 / (7 + max(map(len, labels)))))  # that fit side by side
     columns = -(-len(labels) // -(-len(labels) // fit))
     place = {"loc": "outside lower center", "ncols": columns}
     figure.legend(handles, list(labels), **place, frameon=False, fontsize=8, labelcolor=INK)
+
+
+def _draw_lines(axes: Axes, curves: pd.DataFrame, looks: Looks) -> None:
+    """Draw one line per column, with markers that do not hide those of the others."""
+    step = max(1, len(curves) // 8)
+    for place, label in enumerate(curves):
+        marks = {"markevery": (place * step // len(curves.columns), step), **looks[label].marker}
+        axes.plot(curves.index, curves[label], **looks[label].line, **marks)
 
 
 def _replicates(counts: Iterable[int]) -> str:
@@ -221,218 +218,99 @@ def stops(run: PlanRun) -> list[tuple[str, int, int]]:
     return found
 
 
-def _stop_axis(axes: Axes, run: PlanRun) -> None:
-    """Name the stops of a stream below, and part them by lines."""
-    every = -(-len(stops(run)) // NAMES)
-    found = stops(run)[::every]
-    for _, first, _ in found if len(found) > 1 else ():
-        axes.axvline(first, color=LINE, alpha=0.25, linewidth=0.6)
-    centres = [first + batches / 2 for _, first, batches in found]
-    axes.set_xticks(centres, [name for name, _, _ in found], **SLANTED)
-    axes.grid(False, axis="x")
-    axes.set_xlim(0, len(run.counts.batches.right))
-
-
 def stream_chart(group: RunGroup, looks: Looks) -> Chart:
     """Draw the accuracy of each method along a stream, as a running mean."""
     protocol = group.telling
-    runs = {n: found for n in group.labels if (found := group.of(n, protocol))}
-    first = next(iter(runs.values()))[0]
-    lengths = sorted(batches for _, _, batches in stops(first))
+    runs = [run for run in group.runs if run.protocol == protocol]
+    places = stops(runs[0])
+    runs = [run for run in runs if stops(run) == places]  # others cannot be averaged
+    labels = [run.label for run in runs]
+    lengths = sorted(batches for _, _, batches in places)
     window = max(1, lengths[len(lengths) // 2] // 2)
-    # Only runs whose batches lie at the same places can be averaged.
-    runs = {n: [run for run in found if stops(run) == stops(first)] for n, found in runs.items()}
-    runs = {label: found for label, found in runs.items() if found}
+
+    def running(counts: Iterable[list[int]]) -> pd.DataFrame:  # (batches, labels)
+        sums = pd.DataFrame(counts, index=labels).groupby(level=0, sort=False).sum()
+        return sums.T.rolling(window, min_periods=1).sum()
+
+    right = running([run.counts.batches.right for run in runs])
+    seen = running([run.counts.batches.seen for run in runs])
     figure, (axes,) = new_axes(9.0, 4.4)
-    for place, (label, mine) in enumerate(runs.items()):
-        right = pd.DataFrame([run.counts.batches.right for run in mine]).sum()
-        seen = pd.DataFrame([run.counts.batches.seen for run in mine]).sum()
-        sums = [series.rolling(window, min_periods=1).sum() for series in (right, seen)]
-        curve = 100 * sums[0] / sums[1].clip(lower=1)
-        step = max(1, len(right) // 8)
-        marks = {"markevery": (place * step // len(runs), step), **looks[label].marker}
-        axes.plot(curve.index + 0.5, curve, **looks[label].line, **marks)
-    _stop_axis(axes, first)
+    _draw_lines(axes, (100 * right / seen.clip(lower=1)).set_axis(right.index + 0.5), looks)
+    named = places[:: -(-len(places) // NAMES)]
+    for _, first, _ in named[1:]:
+        axes.axvline(first, color=LINE, alpha=0.25, linewidth=0.6)
+    centres = [first + batches / 2 for _, first, batches in named]
+    axes.set_xticks(centres, [name for name, _, _ in named], **SLANTED)
+    axes.grid(False, axis="x")
+    axes.set_xlim(0, len(right))
     axes.set_ylabel("accuracy, %")
-    add_legend(figure, runs, looks)
+    add_legend(figure, right.columns, looks)
     caption = (
         f"Accuracy along the {pretty(protocol)} stream: running mean over {window} batches, "
-        f"{_replicates(map(len, runs.values()))}. Below: the domains; V, A and D are damage to "
+        f"{_replicates(map(labels.count, labels))}. Below: the domains; V, A and D are damage to "
         "video, audio and depth."
     )
     return Chart(f"accuracy-{file_name(protocol)}", caption, figure)
 
 
-def diagnosis_chart(group: RunGroup) -> Chart | None:
-    """Draw the diagnostic scores along a stream of one run, of DASP itself if it is there."""
-    protocol = group.telling
-    runs = [run for label in group.labels for run in group.of(label, protocol)[:1]]
-    runs = [run for run in runs if run.counts.batches.scores and run.counts.batches.biased]
-    if not runs:
-        return None
-    run = min(runs, key=lambda run: (run.label != "dasp", run.config.method != "dasp"))
-    scores = pd.DataFrame(run.counts.batches.scores, dtype=float).sort_index(axis=1)
-    figure, (axes, strip) = new_axes(
-        9.0, 4.2, 2, 1, sharex=True, height_ratios=(5, 0.45 * len(scores.columns))
-    )
-    for row, (name, look) in enumerate(zip(scores, map(Look, (10, 2, 3, 4)), strict=False)):
-        axes.plot(scores.index + 0.5, scores[name], label=name, **look.line)
-        bad = [d for d in run.counts.domains if name in damaged(d.name).split("+")]
-        spans = [(domain.first_batch, domain.batches) for domain in bad]
-        named = [(b, 1) for b, names in enumerate(run.counts.batches.biased or ()) if name in names]
-        strip.broken_barh(spans, (row - 0.45, 0.9), color=look.colour, alpha=0.22, linewidth=0)
-        strip.broken_barh(named, (row - 0.2, 0.4), color=look.colour)
-    delta = run.config.options.get("delta")
-    if isinstance(delta, int | float):
-        limit, name = scores.min(axis=1) + delta, f"threshold: lowest score + {delta:g}"
-        axes.plot(scores.index + 0.5, limit, ":", color=INK, linewidth=1, label=name)
-    strip.set_yticks(range(len(scores.columns)), list(scores))
-    strip.set_ylim(len(scores.columns) - 0.5, -0.5)
-    strip.grid(False)
-    _stop_axis(strip, run)
-    axes.set_ylabel("score")
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": len(scores.columns) + 1}
-    axes.legend(**place, frameon=False, fontsize=8, labelcolor=INK)
-    caption = (
-        f"Diagnostic scores along the {pretty(protocol)} stream of one run ({run.label}, "
-        f"{run.replicate_name}). Below, for each modality: tinted where it is damaged, a bar where "
-        "it was named."
-    )
-    return Chart(f"diagnosis-{file_name(protocol)}", caption, figure)
+def _curve_chart(
+    name: str, caption: str, runs: pd.DataFrame, looks: Looks, band: str = ""
+) -> Chart:
+    """Draw mean accuracy over values: one panel per option, one line per method.
 
-
-def forgetting_chart(group: RunGroup, looks: Looks) -> Chart | None:
-    """Draw the loss on clean data after each domain of a stream, together and by modality."""
-    protocol = group.telling
-    lost = forgetting(group, protocol)
-    if lost.empty:
-        return None
-    labels, views = (lost.index.unique(level) for level in ("label", "view"))
-    first = group.of(labels[0], protocol)[0]
-    curves = lost.groupby(level=["label", "view"], sort=False).mean().T
-    figure, panels = new_axes(9.0, 1.6 + 1.25 * len(views), len(views), 1, sharex=True, sharey=True)
-    for panel, view in zip(panels, views, strict=True):
-        panel.set_title(view)
-        panel.axhline(0, color=LINE, linewidth=1)
-        for place, label in enumerate(labels):
-            curve = curves[label, view]
-            step = max(1, len(curve) // 7)
-            marks = {"markevery": (place % step, step), **looks[label].marker}
-            panel.plot(curve.index, curve, **looks[label].line, **marks)
-    panels[len(panels) // 2].set_ylabel("points lost")
-    places = ["before", *(f"after {name}" for name, _, _ in stops(first))]
-    every = -(-len(places) // NAMES)
-    panels[-1].set_xticks(range(0, len(places), every), places[::every], **SLANTED)
-    add_legend(figure, labels, looks)
-    seen = (first.counts.clean_after or {})["seen"]
-    runs = _replicates(lost.groupby(level=["label", "view"]).size())
-    caption = (
-        f"Forgetting along the {pretty(protocol)} stream: accuracy on {seen} clean samples before "
-        f"the first domain minus that after each domain, {runs}. Above 0, something was lost; "
-        "Source stays at 0."
-    )
-    return Chart(f"forgetting-{file_name(protocol)}", caption, figure)
-
-
-def _curve(axes: Axes, runs: pd.DataFrame, x: str, look: Look, band: bool = True) -> None:
-    """Draw mean accuracy over x with markers, and ± one standard deviation as a band."""
-    curve = runs.groupby(x)["accuracy"].agg(["mean", "std"])
-    axes.plot(curve.index, curve["mean"], **look.line, **look.marker)
-    if band and curve["std"].notna().any():
-        ends = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
-        axes.fill_between(curve.index, *ends, color=look.colour, alpha=0.18, linewidth=0)
-
-
-def _value_axis(axes: Axes, values: Sequence[float]) -> None:
-    """Mark the values on the x axis, which is logarithmic if they span a wide range."""
-    above = [value for value in values if value > 0]
-    if len(above) > 1 and max(above) / min(above) >= 8 and min(values) >= 0:
-        if min(values) > 0:
-            axes.set_xscale("log")
-        else:  # zero has a place of its own
-            axes.set_xscale("symlog", linthresh=min(above), linscale=0.5)
-            axes.set_xlim(-min(above) / 2, 1.3 * max(values))
-    axes.xaxis.set_major_locator(FixedLocator(list(values)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    The method `band` has ± one standard deviation as a band.
+    """
+    options = dict(list(runs.groupby("option", sort=False)))
+    columns = min(3, len(options))
+    rows = -(-len(options) // columns)
+    figure, panels = new_axes(9.0, 2.2 * rows + 1.2, rows, columns, sharey=True)
+    for panel, (option, own) in zip(panels, options.items(), strict=False):
+        for label, curve in own.groupby("method", sort=False):
+            look, line = looks[label], curve.groupby("value")["accuracy"].agg(["mean", "std"])
+            panel.plot(line.index, line["mean"], **look.line, **look.marker)
+            if label == band:
+                ends = line["mean"] - line["std"], line["mean"] + line["std"]
+                panel.fill_between(line.index, *ends, color=look.colour, alpha=0.18, linewidth=0)
+        panel.set_xlabel(option)
+        values = sorted(set(own["value"]))
+        above = [value for value in values if value > 0]
+        if values[0] >= 0 and above and above[-1] / above[0] >= 8:  # zero has a place of its own
+            panel.set_xscale("symlog", linthresh=above[0], linscale=0.5)
+        if len(values) <= TICKS:
+            panel.set_xticks(values, [f"{value:g}" for value in values], minor=False)
+    for panel in panels[len(options) :]:
+        panel.remove()
+    panels[0].set_ylabel("accuracy, %")
+    add_legend(figure, list(dict.fromkeys(runs["method"])), looks)
+    caption += f" Band: ± one standard deviation of {band}." if band in set(runs["method"]) else ""
+    return Chart(name, caption, figure)
 
 
 def sensitivity_charts(group: RunGroup, looks: Looks) -> list[Chart]:
     """Draw accuracy against each varied option: one chart per row and protocol."""
     charts = []
     for (protocol, base), runs in sensitivity(group).groupby(["protocol", "method"], sort=False):
-        curves = dict(list(runs.groupby("option", sort=False)))
-        columns = min(3, len(curves))
-        rows = -(-len(curves) // columns)
-        figure, panels = new_axes(9.0, 2.5 * rows + 0.4, rows, columns, sharey=True)
-        source = mean_std(run.accuracy for run in group.of(group.source, protocol))[0]
-        own = group.of(base, protocol)[0].config.options
-        for panel, (option, curve) in zip(panels, curves.items(), strict=False):
-            _curve(panel, curve, "value", looks[base])
-            panel.axhline(source, **looks[SOURCE].line)
-            panel.axvline(own[option], color=LINE, linewidth=1)
-            panel.set_xlabel(option)
-            _value_axis(panel, sorted(set(curve["value"])))
-        for panel in panels[len(curves) :]:
-            panel.remove()
-        panels[0].set_ylabel("accuracy, %")
-        add_legend(figure, [base, SOURCE], looks)
+        places = runs.drop_duplicates(["option", "value"])
+        own = [run.accuracy for run in group.of(group.source, protocol)]
+        source = [places.assign(method=SOURCE, accuracy=accuracy) for accuracy in own]
+        name = f"sensitivity-{base}-{file_name(protocol)}".replace(" ", "-")
         caption = (
             f"Accuracy of {base} in the {pretty(protocol)} stream as one option varies, all "
-            "others as in its own row (vertical line: the value there), "
-            f"{_replicates(runs.groupby(['option', 'value']).size())}. Band: ± one standard "
-            "deviation."
+            "others as in its own row."
         )
-        name = f"sensitivity-{base}-{file_name(protocol)}".replace(" ", "-")
-        charts.append(Chart(name, caption, figure))
+        charts.append(_curve_chart(name, caption, pd.concat([runs, *source]), looks, base))
     return charts
 
 
 def batch_size_charts(groups: Sequence[RunGroup], looks: Looks) -> list[Chart]:
     """Draw accuracy against batch size: one chart per protocol with several sizes."""
-    charts = []
-    for protocol, runs in batch_sizes(groups).groupby("protocol", sort=False):
-        figure, (axes,) = new_axes(9.0, 3.6)
-        curves = dict(list(runs.groupby("method", sort=False)))
-        for label, curve in curves.items():
-            _curve(axes, curve, "size", looks[label], band=label == "dasp")
-        axes.set_xscale("log", base=2)
-        _value_axis(axes, sorted(set(runs["size"])))
-        axes.set(xlabel="samples per batch", ylabel="accuracy, %")
-        add_legend(figure, curves, looks)
-        counts = runs.groupby(["method", "size"]).size()
-        caption = f"Accuracy in the {pretty(protocol)} stream by batch size, {_replicates(counts)}."
-        caption += " Band: ± one standard deviation of dasp." if "dasp" in curves else ""
-        charts.append(Chart(f"batch-size-{file_name(protocol)}", caption, figure))
-    return charts
-
-
-def efficiency_charts(
-    costs: Sequence[tuple[str, Result]], runs: Sequence[PlanRun], looks: Looks
-) -> list[Chart]:
-    """Draw accuracy against speed, memory and trained parameters: one chart per setting."""
-    frame = efficiency_table(costs, runs).frame.set_index("method")
-    frame["setting"] = [(r.run.protocol, r.run.severity, r.run.batch_size) for _, r in costs]
-    threads = " or ".join(sorted({str(result.run.cost["threads"]) for _, result in costs}))
-    charts = []
-    known = frame.dropna(subset="accuracy, %")
-    for (model, (protocol, severity, size)), found in known.groupby(["model", "setting"]):
-        axis_names = [name for name in COSTS if found[name].notna().all()]
-        figure, panels = new_axes(9.0, 3.6, 1, len(axis_names), sharey=True)
-        for panel, name in zip(panels, axis_names, strict=True):
-            for label, point in found.iterrows():
-                panel.plot(point[name], point["accuracy, %"], ls="", **looks[label].marker)
-            panel.set_xlabel(COSTS[name])
-            if found[name].min() > 0 and found[name].max() / found[name].min() >= 8:
-                panel.set_xscale("log")
-        panels[0].set_ylabel("accuracy, %")
-        add_legend(figure, found.index, looks, lines=False)
-        caption = (
-            f"Accuracy in the {pretty(protocol)} stream (severity {severity}, batch {size}) "
-            f"against what adapting {model} costs, threads: {threads}. Speed is from raw inputs to "
-            "logits, without loading; memory is what the process used beyond "
-            "its state before the first batch."
+    return [
+        _curve_chart(
+            f"batch-size-{file_name(protocol)}",
+            f"Accuracy in the {pretty(protocol)} stream by batch size.",
+            runs,
+            looks,
+            "dasp",
         )
-        name = f"efficiency-{model}-{file_name(protocol)}-{severity}-{size}"
-        charts.append(Chart(name, caption, figure))
-    return charts
+        for protocol, runs in batch_sizes(groups).groupby("protocol", sort=False)
+    ]

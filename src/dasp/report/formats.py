@@ -91,7 +91,7 @@ class Cell:
             return [NONE]
         pairs = zip(self.parts, self.means, strict=True)
         lines = [write_mean(mean, self.digits, part) for part, mean in pairs]
-        return [*lines[:-1], WORSE * self.worse + lines[-1]]
+        return [*lines[:-1], (WORSE if self.worse else "") + lines[-1]]
 
 
 def mean_cell(values: Iterable[float], digits: int = 1, part: str = "value") -> Cell:
@@ -159,14 +159,17 @@ class Table:
         return pd.DataFrame(records)
 
     def _written(
-        self, escaped: Callable[[str], str], mark: Callable[[list[str], Cell], str]
+        self, escaped: Callable[[str], str], best: str, worse: str, published: str, joint: str
     ) -> list[list[str]]:
-        """Return the headings and all rows as text; `mark` joins the lines of a cell."""
-        rows = [
-            [mark([escaped(line) for line in cell.lines], cell) for cell in row.values()]
-            for row in self.rows
-        ]
-        return [list(map(escaped, self.columns)), *rows]
+        """Return the headings and all rows as text, in the marks of a format."""
+
+        def write(cell: Cell) -> str:
+            lines = [escaped(line) for line in cell.lines]
+            lines[0] = best.format(lines[0]) if cell.best else lines[0]
+            lines[-1] = worse.format(lines[-1]) if cell.worse else lines[-1]
+            return joint.join(published.format(n) if cell.published else n for n in lines)
+
+        return [list(map(escaped, self.columns)), *([*map(write, r.values())] for r in self.rows)]
 
     def to_csv(self) -> str:
         """Return the numbers as CSV."""
@@ -174,26 +177,17 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return the table in GitHub's Markdown."""
-
-        def mark(lines: list[str], cell: Cell) -> str:
-            lines = [f"*{line}*" for line in lines] if cell.published else lines
-            return "<br>".join([f"**{lines[0]}**" if cell.best else lines[0], *lines[1:]])
-
-        head, *rows = self._written(lambda text: text.replace("|", r"\|"), mark)
+        marks = "**{}**", "{}", "*{}*", "<br>"
+        head, *rows = self._written(lambda text: text.replace("|", r"\|"), *marks)
         rules = ["---:" if cell.means else "---" for cell in self.columns.values()]
         lines = ["| " + " | ".join(words) + " |" for words in (head, rules, *rows)]
         return "\n".join([f"**{self.caption}**", "", *lines, ""])
 
     def to_latex(self) -> str:
         """Return the table as a LaTeX float; it needs the package booktabs."""
-
-        def mark(lines: list[str], cell: Cell) -> str:
-            lines[0] = rf"\textbf{{{lines[0]}}}" if cell.best else lines[0]
-            lines = [rf"\textit{{{line}}}" for line in lines] if cell.published else lines
-            stacked = r" \\ ".join(lines)
-            return stacked if len(lines) == 1 else rf"\shortstack[r]{{{stacked}}}"
-
-        head, *rows = self._written(lambda text: text.translate(LATEX), mark)
+        marks = r"\textbf{{{}}}", "{}", r"\textit{{{}}}", r" \\ "
+        head, *rows = self._written(lambda text: text.translate(LATEX), *marks)
+        rows = [[rf"\shortstack[r]{{{c}}}" if r"\\" in c else c for c in row] for row in rows]
         return str(
             pd.DataFrame(rows, columns=head).to_latex(
                 index=False,
@@ -207,20 +201,13 @@ class Table:
     def to_rich(self) -> RichTable:
         """Return the table for a terminal, without its caption."""
         several = sum(len(cell.means) > 1 for cell in self.columns.values())
-
-        def mark(lines: list[str], cell: Cell) -> str:
-            if cell.best:
-                lines[0] = f"[bold green]{lines[0]}[/]"
-            if cell.worse or len(lines) > 1:
-                lines[-1] = f"[{'red' if cell.worse else 'dim'}]{lines[-1]}[/]"
-            return ("\n" if several > 3 else "  ").join(lines)
-
-        head, *rows = self._written(escape, mark)
+        joint = "\n" if several > 3 else "  "
+        marks = "[bold green]{}[/]", "[red]{}[/]", "[italic]{}[/]", joint
+        head, *rows = self._written(escape, *marks)
         drawn = RichTable(box=None, pad_edge=False, collapse_padding=True)
         for heading, cell in zip(head, self.columns.values(), strict=True):
             justify: Literal["left", "right"] = "right" if cell.means else "left"
-            style = "italic" if cell.published else ""
-            drawn.add_column(heading, justify=justify, no_wrap=not cell.means, style=style)
+            drawn.add_column(heading, justify=justify, no_wrap=not cell.means)
         for row in rows:
             drawn.add_row(*row)
         return drawn

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from dasp.report.compare import SOURCE, PlanRun, RunGroup, pretty
-from dasp.report.formats import NAN, Cell, Table, mean_cell, mean_std
+from dasp.report.formats import NAN, Cell, Table, mean_std
 from dasp.report.tables import file_name
 
 TITLES = {"kinetics50": "Kinetics50-C", "vggsound": "VGGSound-C"}
@@ -21,28 +21,26 @@ UNLIKE = (
     "only show whether the methods behave alike."
 )
 ALIKE = (
-    "Source differs between papers on these data, because published corruptions were drawn "
-    "without a seed: compare gains before accuracies."
+    "Published on the whole test split. Source differs between papers, because published "
+    "corruptions were drawn without a seed: compare gains before accuracies."
 )
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """What a table of a paper prints of one method in one protocol, in %."""
+    """What a paper prints of one method in one protocol, in %; `average` is NaN for a claim.
 
-    table: int
+    `options` are those of the method in an ablation. `gain` is over the Source of the same paper.
+    """
+
+    paper: str
     data: str
     protocol: str
     name: str
     method: str
     options: Mapping[str, Any]
-    """Of the method, for a row of an ablation."""
     average: float
-    """As printed."""
     gain: float
-    """The printed average minus that of Source; NaN for Source itself."""
-    misprint: bool = False
-    """Whether the printed average is not that of the row's columns."""
 
 
 @cache
@@ -54,33 +52,32 @@ def read_paper(name: str) -> dict[str, Any]:
 
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
-    """Return the rows of all tables of the paper of DASP, those of the ablation last."""
+    """Return the rows of the paper of DASP, those of its ablation, and the claims of others."""
     found = []
-    for table in read_paper("dasp")["tables"]:
-        place = table["number"], table["data"], table["protocol"]
+    for table in (paper := read_paper("dasp"))["tables"]:
+        place = f"{paper['source']}, table {table['number']}", table["data"], table["protocol"]
         for name, average in table["averages"].items():
             gain = _gain(name, average, table["averages"][SOURCE])
-            misprint = name in table.get("misprints", ())
-            found.append(PublishedRow(*place, name, name, {}, average, gain, misprint))
+            found.append(PublishedRow(*place, name, name, {}, average, gain))
     ablation = read_paper("ablation")
     for column, protocol in enumerate(ablation["protocols"]):
-        place = ablation["number"], ablation["data"], protocol
+        place = f"{ablation['source']}, table {ablation['number']}", ablation["data"], protocol
         source, *_ = (r["values"][column] for r in ablation["rows"] if r["name"] == SOURCE)
         for row in ablation["rows"]:
             words, average = (row["name"], row["method"]), row["values"][column]
             gain = _gain(row["name"], average, source)
             found.append(PublishedRow(*place, *words, row.get("options", {}), average, gain))
+    elsewhere = read_paper("elsewhere")
+    for claim in elsewhere["claims"]:
+        name, paper = claim["method"], f"{claim['method']}: {claim['source']}"
+        for setting, gain in zip(elsewhere["settings"], claim["gains"], strict=True):
+            place = paper, setting["data"], setting["protocol"]
+            found.append(PublishedRow(*place, name, name, {}, NAN, gain))
     return tuple(found)
 
 
 def _gain(name: str, average: float, source: float) -> float:
     return NAN if name == SOURCE else round(average - source, 1)
-
-
-def _data_sets(group: RunGroup) -> list[str]:
-    """Return the published data sets to compare with: the group's own, or all of them."""
-    name = str(group.runs[0].config.data.get("name"))
-    return [name] if name in TITLES else list(TITLES)
 
 
 def _usable(group: RunGroup, protocol: str) -> bool:
@@ -117,12 +114,13 @@ def published_table(group: RunGroup, protocol: str) -> Table | None:
     Only gains if the data are not the published ones; None if nothing was published of these
     methods for this protocol and severity, or if the stream leaves out corruptions.
     """
+    data = str(group.runs[0].config.data.get("name"))
+    same = data in TITLES
     sets = {
         name: [r for r in published_rows() if (r.data, r.protocol) == (name, protocol)]
-        for name in _data_sets(group)
+        for name in ([data] if same else TITLES)
     }
     sets = {name: found for name, found in sets.items() if found and _usable(group, protocol)}
-    same = group.runs[0].config.data.get("name") in TITLES
     parts = BOTH if same else BOTH[1:]
     accuracy, gains = group.accuracy(protocol), group.gain(protocol)
     rows, used = [], []
@@ -144,51 +142,9 @@ def published_table(group: RunGroup, protocol: str) -> Table | None:
         rows.append(row)
     if not used:
         return None
-    caption = f"Measured and published, {pretty(protocol)} ({group.title}). {_about(group, used)}"
-    return Table(f"published-{file_name(protocol)}", caption, rows)
-
-
-def claims_table(group: RunGroup) -> Table | None:
-    """Return gains over Source that papers claim, beside those of the same methods measured."""
-    papers = read_paper("elsewhere")
-    rows: list[dict[str, str | Cell]] = [
-        {"method": claim["method"], "claimed in": claim["source"]} for claim in papers["claims"]
-    ]
-    places = sorted(enumerate(papers["settings"]), key=lambda place: place[1]["protocol"])
-    used = [
-        p for p in places if p[1]["data"] in _data_sets(group) and _usable(group, p[1]["protocol"])
-    ]
-    for place, setting in used:
-        protocol = setting["protocol"]
-        gains = group.gain(protocol)
-        for claim, row in zip(papers["claims"], rows, strict=True):
-            row[f"measured here, {pretty(protocol)}"] = mean_cell(
-                gains.get(claim["method"], ()), part="gain"
-            )
-            claimed = Cell(((claim["gains"][place], NAN),), ("gain",), published=True)
-            row[f"published, {TITLES[setting['data']]}, {pretty(protocol)}"] = claimed
-    same = group.runs[0].config.data.get("name") in TITLES
+    papers = "; ".join(dict.fromkeys(row.paper for row in used))
     caption = (
-        "Gains over Source that papers claim, in points, each over its own Source, at severity 5 "
-        f"and with a reset at each domain ({group.title}). {ALIKE if same else UNLIKE}"
+        f"Measured and published, {pretty(protocol)} ({group.title}). Published, with batches of "
+        f"{read_paper('dasp')['batch_size']}: {papers}. {ALIKE if same else UNLIKE}"
     )
-    return Table("claims", caption, rows) if used else None
-
-
-def _about(group: RunGroup, used: Sequence[PublishedRow]) -> str:
-    """Say where the published numbers are from, and how that measurement differs."""
-    paper, data = read_paper("dasp"), group.runs[0].config.data
-    numbers = ", ".join(dict.fromkeys(str(row.table) for row in used))
-    words = [f"Published: {paper['source']}, table {numbers}, batch {paper['batch_size']}."]
-    words += [
-        f"The average that table {row.table} prints for {row.name} is not that of its columns."
-        for row in used
-        if row.misprint
-    ]
-    clips = paper["clips"].get(data.get("name"))
-    if clips is None:
-        return " ".join([*words, UNLIKE])
-    words += [f"Published on all {clips:,} clips."] if data.get("samples") != clips else []
-    made = [name for name in ("frost", "noise") if data.get(name) not in (None, "recorded")]
-    words += [f"Not the published recordings here: {', '.join(made)}."] if made else []
-    return " ".join([*words, ALIKE])
+    return Table(f"published-{file_name(protocol)}", caption, rows)

@@ -24,14 +24,11 @@ from dasp.report.frame import damaged, text
 from dasp.report.sections import Section
 
 TITLE = "Test-time adaptation: results"
+FACTS = ("method", "options", "model", "data", "severity", "batch_size", "source", "versions")
 
 
 def write_page(
-    sections: Sequence[Section],
-    path: Path,
-    title: str = TITLE,
-    command: str = "",
-    warnings: Sequence[str] = (),
+    sections: Sequence[Section], path: Path, title: str, command: str, warnings: Sequence[str]
 ) -> Path:
     """Write the report of these sections as one HTML file and return its path.
 
@@ -60,94 +57,74 @@ def write_page(
 
 def _facts(runs: Sequence[PlanRun]) -> list[str]:
     """Return how the results were made: data, models, machines and versions."""
-
-    def distinct(values: Iterable[str]) -> str:
-        return "; ".join(dict.fromkeys(values)) or "unknown"
-
     measured = [run.result.measured for run in runs]
-    finished = max((str(own.get("finished", "")) for own in measured), default="")
-    return [
-        f"{len({run.key for run in runs})} runs, the last finished {finished or 'at unknown time'}",
-        "data: " + distinct(text(run.config.data) for run in runs),
-        "source models: " + distinct(run.config.model["name"] for run in runs),
-        "seeds: " + distinct(str(run.config.seed) for run in runs),
-        "machines: " + distinct(text(own.get("machine", {})) for own in measured),
-        "versions: " + distinct(text(own.get("versions", {})) for own in measured),
-    ]
+    found = {
+        "runs": [str(len({run.key for run in runs}))],
+        "last finished": [max((str(own.get("finished", "")) for own in measured), default="")],
+        "data": [text(run.config.data) for run in runs],
+        "source models": [run.config.model["name"] for run in runs],
+        "seeds": [str(run.config.seed) for run in runs],
+        "machines": [text(own.get("machine", {})) for own in measured],
+        "versions": [text(own.get("versions", {})) for own in measured],
+    }
+    return [f"{k}: {'; '.join(dict.fromkeys(v)) or 'unknown'}" for k, v in found.items()]
 
 
 def run_data(sections: Sequence[Section]) -> dict[str, Any]:
     """Return the numbers of every run for the script of the page, ready for JSON.
 
-    What many runs share (domains of a stream, settings) is kept once.
+    Runs on the same stream share its domains.
     """
     streams: dict[str, int] = {}
-    settings: dict[str, int] = {}
     runs: dict[str, dict[str, Any]] = {}
     for place, section in enumerate(sections):
         for key, run in {run.key: run for run in section.runs}.items():
             if key not in runs:
-                runs[key] = _run(run, streams, settings)
+                stream = json.dumps(_stream(run))
+                runs[key] = _run(run) | {"stream": streams.setdefault(stream, len(streams))}
             runs[key]["sections"].append(place)
+    titles = [(f"plan-{section.name}", section.plan.title) for section in sections]
+    return {"sections": titles, "streams": [json.loads(stream) for stream in streams], "runs": runs}
+
+
+def _stream(run: PlanRun) -> dict[str, Any]:
+    domains = run.counts.domains
     return {
-        "sections": [(f"plan-{section.name}", section.plan.title) for section in sections],
-        "streams": [json.loads(stream) for stream in streams],
-        "settings": [json.loads(setting) for setting in settings],
-        "runs": runs,
-    }
-
-
-def _run(run: PlanRun, streams: dict[str, int], settings: dict[str, int]) -> dict[str, Any]:
-    counts, config, measured = run.counts, run.config, run.result.measured
-    stream = {
-        "domains": [(d.name, damaged(d.name), d.first_batch, d.batches) for d in counts.domains],
-        "samples": [domain.seen for domain in counts.domains],
+        "domains": [(d.name, damaged(d.name), d.first_batch, d.batches) for d in domains],
+        "samples": [domain.seen for domain in domains],
         "stops": stops(run),
-        "seen": counts.batches.seen,
+        "seen": run.counts.batches.seen,
     }
-    setting = {
-        "data": config.data,
-        "batch size": config.batch_size,
-        "severity": config.severity,
-        "machine": measured.get("machine"),
-        "versions": measured.get("versions"),
-    }
-    rejected = {n: reason for n, reason in enumerate(counts.batches.rejected) if reason}
+
+
+def _run(run: PlanRun) -> dict[str, Any]:
+    counts, config = run.counts, run.config
+    scores, biased = counts.batches.scores or {}, counts.batches.biased or []
     facts = {
-        "method": config.method,
-        "options": ", ".join(f"{name} = {text(v)}" for name, v in config.options.items()),
-        "model": f"{config.model['name']}, weights {config.model['digest']}",
+        **{name: getattr(config, name) for name in FACTS},
         "updates": f"{counts.updates} in {len(counts.batches.right)} batches",
-        "rejected batches": rejected or None,
-        "rolled back": counts.rollbacks or None,
-        "skipped clips": counts.skipped or None,
-        "seconds": measured.get("seconds"),
-        "samples per second": measured.get("samples_per_second"),
-        "peak memory, MiB": measured.get("peak_mib"),
-        "finished": measured.get("finished"),
+        "rejected batches": {n: why for n, why in enumerate(counts.batches.rejected) if why},
+        "rolled back": counts.rollbacks,
+        "skipped clips": counts.skipped,
+        **run.result.measured,
     }
-    biased = counts.batches.biased or []
-    scores = sorted((counts.batches.scores or {}).items())
     return {
         "label": run.label,
         "protocol": pretty(run.protocol),
         "replicate": run.replicate_name,
-        "stream": streams.setdefault(json.dumps(stream), len(streams)),
-        "setting": settings.setdefault(json.dumps(setting, sort_keys=True), len(settings)),
         "sections": [],
         "right": counts.batches.right,
         "domains": [domain.right for domain in counts.domains],
-        "scores": {name: [_thousandths(value) for value in values] for name, values in scores},
-        "named": {
-            name: [n for n, found in enumerate(biased) if name in found] for name, _ in scores
+        "scores": {
+            name: [
+                round(v, 3) if v is not None and math.isfinite(v) else None for v in scores[name]
+            ]
+            for name in sorted(scores)
         },
+        "named": {n: [b for b, own in enumerate(biased) if n in own] for n in sorted(scores)},
         "clean": counts.clean_after,
-        "facts": {name: value for name, value in facts.items() if value is not None},
+        "facts": {name: value for name, value in facts.items() if value},
     }
-
-
-def _thousandths(score: float | None) -> int | None:
-    return round(1000 * score) if score is not None and math.isfinite(score) else None
 
 
 def write_files(sections: Iterable[Section], folder: Path, for_print: bool = False) -> None:
@@ -167,10 +144,9 @@ def write_files(sections: Iterable[Section], folder: Path, for_print: bool = Fal
                     part.write_text(content, encoding="utf-8", newline="\n")
 
 
-def print_summary(
-    sections: Iterable[Section], console: Console, page: Path, warnings: Sequence[str] = ()
-) -> None:
+def print_summary(sections: Iterable[Section], page: Path, warnings: Sequence[str]) -> None:
     """Print the first table of each section, all notes, and where the page is."""
+    console = Console()
     notes = list(warnings)
     for section in sections:
         console.rule(f"[bold]{escape(section.plan.title)}", align="left", style="dim")

@@ -1,10 +1,9 @@
 """The sections of a report, one per plan, and the tables and figures that each shows."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Self
 
 from dasp.bench.results import PlanRecord, Result, ResultFolder
 from dasp.core.errors import InputError
@@ -14,23 +13,20 @@ from dasp.report.figures import Chart, Looks
 from dasp.report.formats import Table
 from dasp.report.frame import leftover
 
-TOGETHER = "together"
+TOGETHER, DETAILS = "together", "details"
+BY_GROUP = ("comparison", "published", "forgetting", "sensitivity", DETAILS)
+BY_SECTION = ("robustness", "stretches", "diagnosis", "batch_size", "efficiency", TOGETHER)
+FOLDED = ("Accuracy by domain", "Options", "Every run")  # they open on a click
 Item = Table | Chart
 
 
 @dataclass(frozen=True)
 class Part:
-    """Tables and figures under one heading; a folded part opens on a click."""
+    """Tables and figures under one heading."""
 
     title: str
     items: Sequence[Item]
-    folded: bool = False
-
-    @classmethod
-    def of(cls, title: str, *items: Item | None, folded: bool = False) -> Self:
-        """Leave out what could not be drawn, and tables without rows."""
-        known = [item for item in items if isinstance(item, Chart) or (item and item.rows)]
-        return cls(title, known, folded)
+    folded: bool
 
 
 @dataclass(frozen=True)
@@ -62,19 +58,21 @@ class Section:
 
     def show(self) -> None:
         """Make the tables and figures, and the notes for a reader."""
-        names = list(dict.fromkeys(self.plan.show))
-        unknown = [f"this version cannot show {name!r}." for name in names if name not in SHOWN]
-        self.notes[:] = [*self.unfinished, *unknown]
+        asked = list(dict.fromkeys(self.plan.show))
+        unknown = [name for name in asked if name not in BY_GROUP + BY_SECTION]
+        self.notes.extend(self.unfinished)
+        self.notes.extend(f"this version cannot show {name!r}." for name in unknown)
         self.notes.extend(note for group in self.groups for note in group.notes)
-        details = [] if self.name == TOGETHER else [_by_group(_details)]
-        for draw in (*(SHOWN[name] for name in names if name in SHOWN), *details):
+        for name in asked if self.name == TOGETHER else [*asked, DETAILS]:
             try:
-                self.parts.extend(part for part in draw(self) if part.items)
+                for title, group, items in _parts(name, self):
+                    known = [i for i in items if isinstance(i, Chart) or (i and i.rows)]
+                    if group:  # one of several: the name says how it differs
+                        known = [replace(i, name=f"{slug(group)}-{i.name}") for i in known]
+                    heading = f"{title}: {group}" if group else title
+                    self.parts.extend([Part(heading, known, title in FOLDED)] if known else [])
             except InputError as error:  # the rest can still be shown
                 self.notes.append(str(error))
-
-
-Draw = Callable[[Section], Iterator[Part]]
 
 
 def sections_of(found: ResultFolder) -> list[Section]:
@@ -120,78 +118,54 @@ def slug(words: str) -> str:
     return re.sub(r"[^a-z0-9._]+", "-", words.lower()).strip("-.")
 
 
-def _comparison(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    first: list[Item | None] = [tables.main_table(group), figures.overview_chart(group, looks)]
-    first.append(tables.diagnosis_table(group))
-    if not group.name:  # of many settings, each in full would be too much
-        first += [figures.stream_chart(group, looks), figures.diagnosis_chart(group)]
-    yield Part.of("Comparison", *first)
-    by_domain = [tables.domain_table(group, protocol) for protocol in group.protocols]
-    yield Part.of("Accuracy by domain", *by_domain, folded=True)
-    yield Part.of("On the same samples", tables.paired_table(group), tables.rivals_table(group))
+Drawn = Iterator[tuple[str, str, Sequence[Item | None]]]
 
 
-def _published(group: RunGroup, _: Looks) -> Iterator[Part]:
-    found = [published.published_table(group, protocol) for protocol in group.protocols]
-    yield Part.of("Beside published results", *found, published.claims_table(group))
+def _parts(name: str, section: Section) -> Drawn:
+    """Yield heading, name of the group, tables and figures of what a plan's `show` names."""
+    groups, looks, costs = section.groups, section.looks, section.costs
+    match name:
+        case "robustness":
+            yield "Robustness", "", tables.robustness_tables(streams_of(groups))
+        case "stretches":
+            yield "Clean stretches", "", [tables.stretches_table(streams_of(groups))]
+        case "diagnosis":
+            yield "Diagnosis", "", [tables.diagnosis_by_stream_table(streams_of(groups))]
+        case "batch_size":
+            charts = figures.batch_size_charts(groups, looks)
+            yield "Batch size", "", [*charts, tables.batch_size_table(groups)]
+        case "efficiency" if costs:
+            both = [tables.efficiency_table(costs, section.beside), tables.passes_table(costs)]
+            yield "Efficiency", "", both
+    for group in groups:
+        yield from ((title, group.name, own) for title, own in _group_parts(name, group, looks))
 
 
-def _forgetting(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    chart = figures.forgetting_chart(group, looks)
-    yield Part.of("Forgetting", tables.forgetting_table(group), chart)
-
-
-def _sensitivity(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    charts = figures.sensitivity_charts(group, looks)
-    yield Part.of("Sensitivity", *charts, tables.sensitivity_table(group))
-
-
-def _details(group: RunGroup, _: Looks) -> Iterator[Part]:
-    yield Part.of("Options", tables.options_table(group), folded=True)
-    yield Part.of("Every run", tables.runs_table(group), folded=True)
-
-
-def _by_group(draw: Callable[[RunGroup, Looks], Iterator[Part]]) -> Draw:
-    """Draw each group of a section; of several groups, each is named by how it differs."""
-
-    def draw_all(section: Section) -> Iterator[Part]:
-        for group in section.groups:
-            for part in draw(group, section.looks):
-                if group.name:
-                    items = [replace(i, name=f"{slug(group.name)}-{i.name}") for i in part.items]
-                    part = Part(f"{part.title}: {group.name}", items, part.folded)
-                yield part
-
-    return draw_all
-
-
-def _batch_size(section: Section) -> Iterator[Part]:
-    charts = figures.batch_size_charts(section.groups, section.looks)
-    yield Part.of("Batch size", *charts, tables.batch_size_table(section.groups))
-
-
-def _efficiency(section: Section) -> Iterator[Part]:
-    if section.costs:
-        costs, runs = section.costs, section.beside
-        charts = figures.efficiency_charts(costs, runs, section.looks)
-        both = tables.efficiency_table(costs, runs), tables.passes_table(costs)
-        yield Part.of("Efficiency", *charts, *both)
-
-
-def _by_streams(title: str, draw: Callable[[Sequence[RunGroup]], Sequence[Table]]) -> Draw:
-    return lambda section: iter([Part.of(title, *draw(streams_of(section.groups)))])
-
-
-SHOWN: dict[str, Draw] = {
-    "comparison": _by_group(_comparison),
-    "published": _by_group(_published),
-    "forgetting": _by_group(_forgetting),
-    "sensitivity": _by_group(_sensitivity),
-    "batch_size": _batch_size,
-    "robustness": _by_streams("Robustness", tables.robustness_tables),
-    TOGETHER: lambda _: iter(()),  # has a section of its own
-    "stretches": _by_streams("Clean stretches", lambda s: [tables.stretches_table(s)]),
-    "diagnosis": _by_streams("Diagnosis", lambda s: [tables.diagnosis_by_stream_table(s)]),
-    "efficiency": _efficiency,
-}
-"""What a plan's `show` can ask for."""
+def _group_parts(
+    name: str, group: RunGroup, looks: Looks
+) -> Iterator[tuple[str, Sequence[Item | None]]]:
+    match name:
+        case "comparison":
+            yield (
+                "Comparison",
+                [
+                    tables.main_table(group),
+                    figures.overview_chart(group, looks),
+                    tables.diagnosis_table(group),
+                    # of many settings, each in full would be too much
+                    None if group.name else figures.stream_chart(group, looks),
+                ],
+            )
+            yield "Accuracy by domain", [tables.domain_table(group, p) for p in group.protocols]
+            yield "On the same samples", [tables.paired_table(group), tables.rivals_table(group)]
+        case "published":
+            found = [published.published_table(group, protocol) for protocol in group.protocols]
+            yield "Beside published results", found
+        case "forgetting":
+            yield "Forgetting", [tables.forgetting_table(group)]
+        case "sensitivity":
+            charts = figures.sensitivity_charts(group, looks)
+            yield "Sensitivity", [*charts, tables.sensitivity_table(group)]
+        case "details":
+            yield "Options", [tables.options_table(group)]
+            yield "Every run", [tables.runs_table(group)]

@@ -12,40 +12,19 @@ import numpy as np
 import pandas as pd
 
 from dasp.bench.results import Result, RunConfig
-from dasp.report.compare import (
-    LEVEL,
-    SOURCE,
-    Comparison,
-    PlanRun,
-    RunGroup,
-    best_label,
-    compare,
-    compare_with_source,
-    over_source,
-    pretty,
-)
-from dasp.report.formats import (
-    NAN,
-    Cell,
-    Mean,
-    Table,
-    mark_best,
-    mean_cell,
-    mean_std,
-    number,
-    rounded,
-    write_mean,
-)
+from dasp.report.compare import SOURCE, Comparison, PlanRun, RunGroup, compare, over_source, pretty
+from dasp.report.formats import NAN, Cell, Table, mark_best, mean_cell, mean_std, number, write_mean
 from dasp.report.frame import CLEAN, damaged, text
 
 BOTH, ENDS = ("accuracy", "gain"), ("end", "worst")
 PAIRED = ("difference", "low", "high", "models ahead", "models")
 INTERVAL = (
-    f"[ ]: {LEVEL:.0%} bootstrap interval over samples, each drawn together with all its "
+    "[ ]: 95% bootstrap interval over samples, each drawn together with all its "
     "appearances in domains and before source models; it covers neither other source models (for "
     "these see ± and the count below) nor another order of the stream. ▲ better, ▼ worse: it "
     "excludes 0 and all source models agree. Not corrected for multiple comparisons."
 )
+VARIED = ["method", "protocol", "option", "value", "accuracy", "key"]
 HARM = 0.5  # points below Source; less may be chance
 BELOW = f"▼ and red: more than {HARM} points below Source."
 NEAR, FEW, BATCH = 0.2, 2.0, 64  # limits of the table of clean stretches
@@ -65,7 +44,7 @@ def comparison_cells(accuracy: pd.DataFrame, source: str | None) -> dict[str, Ce
     cells = {}
     for label in accuracy:
         means = mean_std(accuracy[label]), mean_std(gain[label])
-        cells[label] = Cell(means, BOTH, worse=rounded(means[1][0]) < 0)
+        cells[label] = Cell(means, BOTH, worse=round(means[1][0], 1) < 0)
     return mark_best(cells, count.index[(count == count.max()) & (count > 0)])
 
 
@@ -96,17 +75,25 @@ def domain_table(group: RunGroup, protocol: str) -> Table:
 
 def paired_table(group: RunGroup) -> Table:
     """Return the gain over Source on the same samples, with its interval."""
-    found = {name: compare_with_source(group, name) for name in group.columns}
-    labels = [label for label in group.labels if any(label in own for own in found.values())]
+    rows = []
+    for label in (n for n in group.labels if group.source and n != group.source):
+        found = {p: compare(group, label, str(group.source), p) for p in group.columns}
+        if any(found.values()):
+            cells = {pretty(protocol): paired_cell(result) for protocol, result in found.items()}
+            rows.append({"method": label, **cells})
     return Table(
         "paired",
         "Gain over Source on the same samples, in points, mean ±standard deviation over runs "
         f"({group.title}). {INTERVAL}",
-        [
-            {"method": n, **{pretty(p): paired_cell(own.get(n)) for p, own in found.items()}}
-            for n in labels
-        ],
+        rows,
     )
+
+
+def best_label(accuracy: pd.DataFrame) -> str | None:
+    """Return the label of the highest mean accuracy, among those with the most replicates."""
+    count = accuracy.count()
+    able = accuracy.loc[:, (count == count.max()) & (count > 0)]
+    return None if able.empty else str(able.mean().idxmax())
 
 
 def rivals_table(group: RunGroup) -> Table:
@@ -147,12 +134,11 @@ def paired_cell(result: Comparison | None) -> Cell:
 def options_table(group: RunGroup) -> Table:
     """Return the options that each method ran with; several rows if protocols differ."""
     found: dict[tuple[str, str], list[str]] = {}
-    for label in group.labels:
-        for run in (run for protocol in group.protocols for run in group.of(label, protocol)):
-            words = [f"{name} = {text(value)}" for name, value in run.config.options.items()]
-            fit = run.config.source.get("samples")
-            words += [f"fitted with {fit} clean samples"] if fit else []
-            found.setdefault((label, ", ".join(words)), []).append(pretty(run.protocol))
+    for run in group.runs:
+        words = [f"{name} = {text(value)}" for name, value in run.config.options.items()]
+        fit = run.config.source.get("samples")
+        words += [f"fitted with {fit} clean samples"] if fit else []
+        found.setdefault((run.label, ", ".join(words)), []).append(pretty(run.protocol))
     rows = [
         {"method": label, "options": words or "none", "protocols": ", ".join(dict.fromkeys(where))}
         for (label, words), where in found.items()
@@ -162,11 +148,11 @@ def options_table(group: RunGroup) -> Table:
 
 def runs_table(group: RunGroup) -> Table:
     """Return the accuracy of every run: one row per method and replicate."""
-    rows: dict[tuple[str, str], dict[str, str | float | Cell]] = {}
+    rows: dict[tuple[object, ...], dict[str, str | float | Cell]] = {}
     empty = {pretty(protocol): NAN for protocol in group.protocols}
     for run in sorted(group.runs, key=lambda run: (group.labels.index(run.label), run.replicate)):
         first = {"method": run.label, "model and seed": run.replicate_name, **empty}
-        row = rows.setdefault((run.label, text(run.replicate)), first)
+        row = rows.setdefault((run.label, run.replicate), first)
         row[pretty(run.protocol)] = number(run.accuracy, 2, run=run.key)
     return Table("runs", f"Accuracy in % of every run ({group.title})", list(rows.values()))
 
@@ -178,14 +164,14 @@ def forgetting(group: RunGroup, protocol: str) -> pd.DataFrame:
     with: all modalities together, or one alone.
     """
     found = {}
-    for label in (label for label in group.labels if label != group.source):
-        for run in group.of(label, protocol):
-            clean = dict(run.counts.clean_after or {})
-            seen = clean.pop("seen", 0)
-            for view in sorted(clean, key=lambda view: (view != "joint", view)):
+    for run in group.runs:
+        clean = dict(run.counts.clean_after or {})
+        seen = clean.pop("seen", 0)
+        for view in sorted(clean, key=lambda view: (view != "joint", view)):
+            if run.protocol == protocol and run.label != group.source:
                 title = "all together" if view == "joint" else f"{view} alone"
                 right = np.array(clean[view])
-                found[label, title, run.key] = 100 * (right[0] - right) / seen
+                found[run.label, title, run.key] = 100 * (right[0] - right) / seen
     index = pd.MultiIndex.from_tuples(found, names=("label", "view", "run")) if found else None
     return pd.DataFrame(list(found.values()), index=index)
 
@@ -214,7 +200,7 @@ def forgetting_table(group: RunGroup) -> Table:
 def sensitivity(group: RunGroup) -> pd.DataFrame:
     """Return the runs of rows with a varied option, the row's own among them.
 
-    Columns: method, option, value, protocol, accuracy, key. A plan's `vary` labels its rows
+    Columns: method, protocol, option, value, accuracy, key. A plan's `vary` labels its rows
     "<row> <option>=<value>".
     """
     records = []
@@ -226,54 +212,45 @@ def sensitivity(group: RunGroup) -> pd.DataFrame:
             value = runs[0].config.options.get(option) if runs and own else None
             if isinstance(value, int | float) and not isinstance(value, bool):
                 for run in (*runs, *own):
-                    value = float(run.config.options[option])
-                    records.append((base, option, value, protocol, run.accuracy, run.key))
-    columns = ["method", "option", "value", "protocol", "accuracy", "key"]
-    return pd.DataFrame(records, columns=columns).drop_duplicates(["method", "option", "key"])
+                    place = base, protocol, option, float(run.config.options[option])
+                    records.append((*place, run.accuracy, run.key))
+    return pd.DataFrame(records, columns=VARIED).drop_duplicates(["method", "option", "key"])
 
 
 def sensitivity_table(group: RunGroup) -> Table:
     """Return the accuracy of every value of every varied option, and that of Source."""
-    found, rows = sensitivity(group), []
-    for (base, option), own in found.groupby(["method", "option"], sort=False):
+    rows = []
+    for (base, option), own in sensitivity(group).groupby(["method", "option"], sort=False):
         for value, here in own.groupby("value"):
-            words = {"method": base, "option": option, "value": f"{value:g}"}
-            rows.append(words | _by_protocol(group, here))
+            each = {p: here["accuracy"][here["protocol"] == p] for p in group.protocols}
+            cells = {pretty(protocol): mean_cell(values) for protocol, values in each.items()}
+            rows.append({"method": base, "option": option, "value": f"{value:g}", **cells})
     if rows:
-        mine = [(r.protocol, r.accuracy) for r in group.runs if r.label == group.source]
-        source = pd.DataFrame(mine, columns=["protocol", "accuracy"])
-        rows.append({"method": SOURCE, "option": "", "value": ""} | _by_protocol(group, source))
+        each = {p: [run.accuracy for run in group.of(group.source, p)] for p in group.protocols}
+        cells = {pretty(protocol): mean_cell(values) for protocol, values in each.items()}
+        rows.append({"method": SOURCE, "option": "", "value": "", **cells})
     caption = "Accuracy in % as one option varies, all others as in the method's own row"
     return Table("sensitivity", caption, rows)
 
 
-def _by_protocol(group: RunGroup, runs: pd.DataFrame) -> dict[str, Cell]:
-    return {
-        pretty(name): mean_cell(runs["accuracy"][runs["protocol"] == name])
-        for name in group.protocols
-    }
-
-
 def batch_sizes(groups: Sequence[RunGroup]) -> pd.DataFrame:
-    """Return the runs of labels with several batch sizes: protocol, method, size, accuracy."""
+    """Return the runs of labels with several batch sizes, in the columns of `sensitivity`."""
+    runs = [run for group in groups for run in group.runs]
     records = [
-        (protocol, label, run.config.batch_size, run.accuracy)
-        for group in groups
-        for protocol in group.protocols
-        for label in group.labels
-        for run in group.of(label, protocol)
+        (r.label, r.protocol, "samples per batch", r.config.batch_size, r.accuracy, r.key)
+        for r in runs
     ]
-    found = pd.DataFrame(records, columns=["protocol", "method", "size", "accuracy"])
-    return found[found.groupby(["protocol", "method"])["size"].transform("nunique") > 1]
+    found = pd.DataFrame(records, columns=VARIED)
+    return found[found.groupby(["protocol", "method"])["value"].transform("nunique") > 1]
 
 
 def batch_size_table(groups: Sequence[RunGroup]) -> Table:
     """Return the accuracy of each method by batch size."""
     found = batch_sizes(groups)
-    sizes = sorted(set(found["size"]))
     rows = []
     for (protocol, label), own in found.groupby(["protocol", "method"], sort=False):
-        cells = {f"batch {size}": mean_cell(own["accuracy"][own["size"] == size]) for size in sizes}
+        each = {size: own["accuracy"][own["value"] == size] for size in sorted(set(found["value"]))}
+        cells = {f"batch {size}": mean_cell(values) for size, values in each.items()}
         rows.append({"method": label, "protocol": pretty(protocol), **cells})
     return Table("batch-size", "Accuracy in % by batch size", rows)
 
@@ -292,7 +269,7 @@ def robustness_tables(streams: Sequence[RunGroup]) -> list[Table]:
         gains.groupby(level=0).agg(how).reindex(names) for how in ("mean", "std", "count")
     )
 
-    def cell(gain: Mean) -> Cell:
+    def cell(gain: tuple[float, float]) -> Cell:
         return Cell((gain,), ("gain",), worse=gain[0] < -HARM)
 
     voting = [s.name for s in streams if s.shifted] or names
@@ -339,7 +316,7 @@ def robustness_tables(streams: Sequence[RunGroup]) -> list[Table]:
     ]
 
 
-def _average(gains: pd.DataFrame) -> Mean:
+def _average(gains: pd.DataFrame) -> tuple[float, float]:
     """Return mean and deviation of gains, (replicates, streams), with one vote per stream.
 
     NaN if a stream was not run; the deviation is that of the replicates' own averages, NaN if not

@@ -76,9 +76,9 @@ function draw(key) {
     return (100 * sum(run.right.slice(...part))) / sum(stream.seen.slice(...part));
   });
   const scores = Object.entries(run.scores).map(([modality, values], n) => ({
-    name: modality, colour: ["#8a1c3b", "#1f4fa3", "#00805d", "#a87400"][n % 4], values: values.map((value) => (value === null ? null : value / 1000)),
+    name: modality, colour: ["#8a1c3b", "#1f4fa3", "#00805d", "#a87400"][n % 4], values,
   }));
-  const facts = { ...run.facts, ...data.settings[run.setting], key };
+  const facts = { ...run.facts, key };
   page.innerHTML =
     `<nav aria-label="Run">${[...up, step(here - 1, "previous"), step(here + 1, "next")].join(" ")}</nav>` +
     `<h2 tabindex="-1">${safe(name)}</h2>` +
