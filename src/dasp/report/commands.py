@@ -6,13 +6,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from dasp.report.frame import read_results
-from dasp.report.render import TITLE, print_summary, write_files, write_page
+from dasp.report.render import print_summary, write_files, write_page
 from dasp.report.sections import sections_of
 
 
-def report(
-    results: Path, /, out: Path | None = None, title: str = TITLE, figures: bool = False
-) -> int:
+def report(results: Path, /, out: Path | None = None, figures: bool = False) -> int:
     """Turn a folder of results into tables, figures and one HTML report.
 
     Reads the results that `dasp bench` wrote, in this folder and those below it; nothing is run
@@ -28,28 +26,21 @@ def report(
     Args:
         results: Folder of results.
         out: Folder to write to; by default the folder of the results.
-        title: Heading of the report.
         figures: Write each figure as PDF and PNG as well, for a paper.
     """
-    return publish(results, out or results, title=title, figures=figures)
+    return publish(results, out or results, figures=figures)
 
 
-def publish(
-    results: Path,
-    out: Path,
-    only: Collection[str] | None = None,
-    title: str = TITLE,
-    figures: bool = False,
-) -> int:
+def publish(results: Path, out: Path, only: Collection[str] = (), figures: bool = False) -> int:
     """Write the report of a folder and print its summary, of the plans in `only` if given.
 
     Return 1 if a file was left out.
     """
     found = read_results(results)
     sections = sections_of(found)
-    command = shlex.join(["dasp", *sys.argv[1:]])
-    page = write_page(sections, out / "report.html", title, command, found.warnings)
+    page = out / "report.html"
+    write_page(sections, page, shlex.join(["dasp", *sys.argv[1:]]), found.warnings)
     write_files(sections, out, for_print=figures)
-    told = [section for section in sections if only is None or section.plan.name in only]
+    told = [section for section in sections if not only or section.plan.name in only]
     print_summary(told, page, found.warnings)
     return 1 if found.warnings else 0

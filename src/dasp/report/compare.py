@@ -13,7 +13,7 @@ few, so their spread is given as ±, and a method is called better only if the m
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -133,26 +133,29 @@ class RunGroup:
         shares = 100 * sums["right"] / sums["seen"].where(sums["seen"] > 0)
         return shares.unstack("label", sort=False).reindex(columns=self.labels)
 
-    def diagnosed(self, label: str, protocol: str) -> pd.DataFrame:
-        """Return one row per diagnosed batch of one domain, of all replicates.
+    def diagnosed(self) -> Iterator[tuple[str, str, pd.DataFrame, pd.DataFrame]]:
+        """Yield label, protocol, and the damaged and the clean batches that were diagnosed.
 
-        damage: the damaged modalities; named: whether any modality was; exact: exactly the
-        damaged ones were; hit: these were among the named; healthy: there is an undamaged one;
-        alarm: such a one was named.
+        The columns tell of a batch (of one domain) the damaged modalities, and whether any was
+        named, exactly the damaged ones were, these were among the named, there is a healthy one,
+        and a healthy one was named.
         """
-        records = []
-        for run in self.of(label, protocol):
-            known, biased = set(run.counts.batches.scores or ()), run.counts.batches.biased or []
-            for domain in run.counts.domains:
-                damage = damaged(domain.name)
-                bad = set(filter(None, damage.split("+")))
-                well = known - bad - absent(domain.name)
-                for names in biased[domain.first_batch :][: domain.batches]:
-                    named = set(names)
-                    judged = bool(named), named == bad, bad <= named, bool(well), bool(well & named)
-                    records.append((damage, *judged))
-        columns = ["damage", "named", "exact", "hit", "healthy", "alarm"]
-        return pd.DataFrame.from_records(records, columns=columns)
+        for label, protocol in dict.fromkeys((run.label, run.protocol) for run in self.runs):
+            records = []
+            for run in self.of(label, protocol):
+                known, biased = run.counts.batches.scores or {}, run.counts.batches.biased or []
+                for domain in run.counts.domains:
+                    damage = damaged(domain.name)
+                    bad = set(filter(None, damage.split("+")))
+                    well = set(known) - bad - absent(domain.name)
+                    for named in map(set, biased[domain.first_batch :][: domain.batches]):
+                        judged = named == bad, bad <= named, bool(well), bool(well & named)
+                        records.append((damage, bool(named), *judged))
+            if records:
+                columns = ["damage", "named", "exact", "hit", "healthy", "alarm"]
+                batches = pd.DataFrame.from_records(records, columns=columns)
+                clean = batches["damage"] == ""
+                yield label, protocol, batches[~clean], batches[clean]
 
 
 def over_source(accuracy: pd.DataFrame, source: str | None) -> pd.DataFrame:

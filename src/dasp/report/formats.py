@@ -18,18 +18,10 @@ from rich.table import Table as RichTable
 NONE, WORSE = "–", "▼"
 SIGNED = {"gain", "difference", "low", "high", "end", "worst"}
 LATEX = str.maketrans(
-    {
-        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "–": "--",
-        "±": r"$\pm$",
-        "×": r"$\times$",
-        "−": "$-$",
-        "▼": r"$\downarrow$",
-        "▲": r"$\uparrow$",
-    }
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"–": "--", "±": r"$\pm$", "×": r"$\times$", "−": "$-$"}
+    | {"▼": r"$\downarrow$", "▲": r"$\uparrow$"}
 )
 
 Mean = tuple[float, float]

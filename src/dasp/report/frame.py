@@ -20,24 +20,18 @@ def results(folder: str | Path) -> pd.DataFrame:
     are left out. A run that several plans share appears once per plan; a run of no plan has the
     plan "" and its method as label.
 
-    ============  =============================================================================
-    plan, label   name of the plan, and of the row that the run belongs to
-    method        registered name of the method
-    options       its options, as JSON
-    model         name of the source model; model_digest tells weights of one name apart
-    seed          seed of the stream; model and seed together are a replicate
-    data          name and settings of the data set, as text
-    samples       number of samples per domain
-    protocol      name of the stream
-    severity      of the corruptions
-    batch_size    number of samples per batch
-    visit         0, 1, … along the stream
-    domain        what is wrong with the sensors, such as "video/fog/5", or "clean"
-    damaged       the damaged modality, several joined by "+", or ""
-    right, seen   number of samples that were right, and of all
-    accuracy      100 * right / seen
-    key           of the run
-    ============  =============================================================================
+    ===========================  ==============================================================
+    plan, label                  name of the plan, and of the row that the run belongs to
+    method, options              registered name of the method; its options, as JSON
+    model, model_digest, seed    source model, its weights and seed of the stream: a replicate
+    data, samples                data set and its settings, as text; samples per domain
+    protocol, severity           name of the stream, and severity of its corruptions
+    batch_size                   number of samples per batch
+    visit, domain                0, 1, … along the stream; what is wrong, such as "video/fog/5"
+    damaged                      the damaged modality, several joined by "+", or ""
+    right, seen, accuracy        number of samples that were right, of all; 100 * right / seen
+    key                          of the run
+    ===========================  ==============================================================
 
     >>> import dasp
     >>> frame = dasp.results("results/sound")  # doctest: +SKIP

@@ -12,10 +12,9 @@ from typing import Any
 
 from dasp.report.compare import SOURCE, PlanRun, RunGroup, pretty
 from dasp.report.formats import NAN, Cell, Table, mean_std
-from dasp.report.tables import file_name
+from dasp.report.tables import BOTH, file_name
 
 TITLES = {"kinetics50": "Kinetics50-C", "vggsound": "VGGSound-C"}
-BOTH = ("accuracy", "gain")
 UNLIKE = (
     "The data differ from the published ones, so only gains over Source are comparable, and these "
     "only show whether the methods behave alike."
@@ -53,31 +52,31 @@ def read_paper(name: str) -> dict[str, Any]:
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
     """Return the rows of the paper of DASP, those of its ablation, and the claims of others."""
+    paper, ablation, elsewhere = map(read_paper, ("dasp", "ablation", "elsewhere"))
     found = []
-    for table in (paper := read_paper("dasp"))["tables"]:
+    for table in paper["tables"]:
         place = f"{paper['source']}, table {table['number']}", table["data"], table["protocol"]
-        for name, average in table["averages"].items():
-            gain = _gain(name, average, table["averages"][SOURCE])
-            found.append(PublishedRow(*place, name, name, {}, average, gain))
-    ablation = read_paper("ablation")
+        rows = [(name, name, {}, average) for name, average in table["averages"].items()]
+        found += [PublishedRow(*place, *row, _gain(row, rows)) for row in rows]
     for column, protocol in enumerate(ablation["protocols"]):
         place = f"{ablation['source']}, table {ablation['number']}", ablation["data"], protocol
-        source, *_ = (r["values"][column] for r in ablation["rows"] if r["name"] == SOURCE)
-        for row in ablation["rows"]:
-            words, average = (row["name"], row["method"]), row["values"][column]
-            gain = _gain(row["name"], average, source)
-            found.append(PublishedRow(*place, *words, row.get("options", {}), average, gain))
-    elsewhere = read_paper("elsewhere")
+        rows = [
+            (row["name"], row["method"], row.get("options", {}), row["values"][column])
+            for row in ablation["rows"]
+        ]
+        found += [PublishedRow(*place, *row, _gain(row, rows)) for row in rows]
     for claim in elsewhere["claims"]:
-        name, paper = claim["method"], f"{claim['method']}: {claim['source']}"
+        name, source = claim["method"], f"{claim['method']}: {claim['source']}"
         for setting, gain in zip(elsewhere["settings"], claim["gains"], strict=True):
-            place = paper, setting["data"], setting["protocol"]
+            place = source, setting["data"], setting["protocol"]
             found.append(PublishedRow(*place, name, name, {}, NAN, gain))
     return tuple(found)
 
 
-def _gain(name: str, average: float, source: float) -> float:
-    return NAN if name == SOURCE else round(average - source, 1)
+def _gain(row: Sequence[Any], rows: Sequence[Sequence[Any]]) -> float:
+    """Return the average of a row minus that of Source, NaN for Source itself."""
+    source = next(other for other in rows if other[0] == SOURCE)
+    return NAN if row is source else round(row[-1] - source[-1], 1)
 
 
 def _usable(group: RunGroup, protocol: str) -> bool:

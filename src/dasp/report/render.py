@@ -23,16 +23,15 @@ from dasp.report.formats import Table
 from dasp.report.frame import damaged, text
 from dasp.report.sections import Section
 
-TITLE = "Test-time adaptation: results"
 FACTS = ("method", "options", "model", "data", "severity", "batch_size", "source", "versions")
 
 
 def write_page(
-    sections: Sequence[Section], path: Path, title: str, command: str, warnings: Sequence[str]
-) -> Path:
-    """Write the report of these sections as one HTML file and return its path.
+    sections: Sequence[Section], path: Path, command: str, warnings: Sequence[str]
+) -> None:
+    """Write the report of these sections, made by `command`, as one HTML file.
 
-    `command` is what made the report. `warnings` and plans that are not finished come first.
+    `warnings` and plans that are not finished come first.
     """
     templates = files("dasp.report") / "templates"
     style = (templates / "report.css").read_text(encoding="utf-8")
@@ -41,7 +40,6 @@ def write_page(
         loader=PackageLoader("dasp.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     page = environment.get_template("report.html.j2").render(
-        title=title,
         sections=sections,
         warnings=[*warnings, *(note for section in sections for note in section.unfinished)],
         facts=_facts([run for section in sections for run in section.runs]),
@@ -52,7 +50,6 @@ def write_page(
     )
     with atomic_path(path) as part:
         part.write_text(page, encoding="utf-8")
-    return path
 
 
 def _facts(runs: Sequence[PlanRun]) -> list[str]:

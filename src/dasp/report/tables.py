@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from dasp.bench.results import Result, RunConfig
@@ -36,16 +35,19 @@ def file_name(protocol: str) -> str:
 
 
 def comparison_cells(accuracy: pd.DataFrame, source: str | None) -> dict[str, Cell]:
-    """Return one cell per label with accuracy and gain over Source, from (replicates, labels).
-
-    Only labels with as many replicates as the fullest one can be the best.
-    """
-    gain, count = over_source(accuracy, source), accuracy.count()
+    """Return one cell per label with accuracy and gain over Source, from (replicates, labels)."""
+    gain = over_source(accuracy, source)
     cells = {}
     for label in accuracy:
         means = mean_std(accuracy[label]), mean_std(gain[label])
         cells[label] = Cell(means, BOTH, worse=round(means[1][0], 1) < 0)
-    return mark_best(cells, count.index[(count == count.max()) & (count > 0)])
+    return mark_best(cells, _fullest(accuracy))
+
+
+def _fullest(accuracy: pd.DataFrame) -> list[str]:
+    """Return the labels with the most replicates; only these can be the best."""
+    count = accuracy.count()
+    return [label for label in accuracy if count[label] == count.max() > 0]
 
 
 def main_table(group: RunGroup) -> Table:
@@ -89,22 +91,21 @@ def paired_table(group: RunGroup) -> Table:
     )
 
 
-def best_label(accuracy: pd.DataFrame) -> str | None:
-    """Return the label of the highest mean accuracy, among those with the most replicates."""
-    count = accuracy.count()
-    able = accuracy.loc[:, (count == count.max()) & (count > 0)]
-    return None if able.empty else str(able.mean().idxmax())
-
-
 def rivals_table(group: RunGroup) -> Table:
     """Return the best method, and DASP, against the best of the others, in each protocol."""
+
+    def best(accuracy: pd.DataFrame) -> str:
+        return str(accuracy[_fullest(accuracy)].mean().idxmax())
+
     rows = []
     for protocol in group.columns:
-        accuracy = group.accuracy(protocol).drop(columns=[group.source], errors="ignore")
-        for label in dict.fromkeys((best_label(accuracy), "dasp")):
-            rival = best_label(accuracy.drop(columns=[label], errors="ignore"))
-            result = compare(group, label, rival, protocol) if label and rival else None
-            if result is not None:
+        accuracy = group.accuracy(protocol).dropna(axis=1, how="all")
+        accuracy = accuracy.drop(columns=[group.source], errors="ignore")
+        if len(accuracy.columns) < 2:
+            continue
+        for label in dict.fromkeys((best(accuracy), "dasp")):
+            rival = best(accuracy.drop(columns=[label], errors="ignore"))
+            if result := compare(group, label, rival, protocol):
                 row = {"protocol": pretty(protocol), "method": label, "best rival": rival}
                 row |= {"difference": paired_cell(result), "verdict": result.verdict}
                 rows.append(row)
@@ -157,38 +158,27 @@ def runs_table(group: RunGroup) -> Table:
     return Table("runs", f"Accuracy in % of every run ({group.title})", list(rows.values()))
 
 
-def forgetting(group: RunGroup, protocol: str) -> pd.DataFrame:
-    """Return the points lost on clean data, ((label, view, run), places), without Source.
+def forgetting_table(group: RunGroup) -> Table:
+    """Return the points of accuracy lost on clean data, for all modalities together and each alone.
 
-    The places are before the first domain and after each. A view is what clean data were evaluated
-    with: all modalities together, or one alone.
+    Counted from before the first domain, at the end of each stream and at the worst point.
     """
-    found = {}
-    for run in group.runs:
+    lost: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
+    for run in (run for run in group.runs if run.label != group.source):
         clean = dict(run.counts.clean_after or {})
         seen = clean.pop("seen", 0)
         for view in sorted(clean, key=lambda view: (view != "joint", view)):
-            if run.protocol == protocol and run.label != group.source:
-                title = "all together" if view == "joint" else f"{view} alone"
-                right = np.array(clean[view])
-                found[run.label, title, run.key] = 100 * (right[0] - right) / seen
-    index = pd.MultiIndex.from_tuples(found, names=("label", "view", "run")) if found else None
-    return pd.DataFrame(list(found.values()), index=index)
-
-
-def forgetting_table(group: RunGroup) -> Table:
-    """Return the loss on clean data at the end and at the worst point of each stream."""
+            title = "all together" if view == "joint" else f"{view} alone"
+            points = [100 * (clean[view][0] - right) / seen for right in clean[view]]
+            mine = lost.setdefault((run.protocol, title), {})
+            mine.setdefault(run.label, []).append((points[-1], max(points)))
     rows: dict[tuple[str, str], dict[str, str | Cell]] = {}
-    for protocol in group.protocols:
-        lost = forgetting(group, protocol)
-        for view, mine in lost.groupby(level="view", sort=False) if len(lost) else ():
-            cells = {
-                label: Cell((mean_std(own.iloc[:, -1]), mean_std(own.max(axis=1))), ENDS)
-                for label, own in mine.groupby(level="label", sort=False)
-            }
-            for label, cell in mark_best(cells, least=True).items():
-                first = {"method": label, "protocol": pretty(protocol)}
-                rows.setdefault((label, protocol), first)[view] = cell
+    for (protocol, title), by_label in lost.items():
+        each = {n: tuple(map(mean_std, zip(*own, strict=True))) for n, own in by_label.items()}
+        cells = mark_best({n: Cell(means, ENDS) for n, means in each.items()}, least=True)
+        for label, cell in cells.items():
+            first = {"method": label, "protocol": pretty(protocol)}
+            rows.setdefault((protocol, label), first)[title] = cell
     return Table(
         "forgetting",
         "Forgetting: points of accuracy on clean data lost at the end of the stream, and below it "
@@ -334,18 +324,17 @@ def stretches_table(streams: Sequence[RunGroup]) -> Table:
         domains = [domain for run in stream.runs for domain in run.counts.domains]
         if not any(domain.name == CLEAN and domain.batches for domain in domains):
             continue
-        protocol, source = stream.protocols[0], stream.source
-        accuracy = stream.by_domain(protocol).loc[CLEAN]
-        for label in (label for label in accuracy if label != source):
-            gap = mean_cell(over_source(accuracy, source)[label], 2, "difference")
-            batches = stream.diagnosed(label, protocol)
-            clean = batches[batches["damage"] == ""]
-            share = _share(clean["named"])
+        accuracy = stream.by_domain(stream.protocols[0]).loc[CLEAN]
+        batches = {label: clean["named"] for label, _, _, clean in stream.diagnosed()}
+        for label in (label for label in accuracy if label != stream.source):
+            gap = mean_cell(over_source(accuracy, stream.source)[label], 2, "difference")
+            named = batches.get(label, pd.Series(dtype=bool))
+            share = 100 * named.mean()
             many = share >= FEW and stream.runs[0].config.batch_size == BATCH
             row = {"stream": stream.name, "method": label}
             row |= {"on clean visits": mean_cell(accuracy[label], 2)}
             row |= {"against Source": replace(gap, worse=gap.means[0][0] < -NEAR)}
-            rows.append({**row, "clean": len(clean) or NAN, "flagged": number(share, worse=many)})
+            rows.append({**row, "clean": len(named) or NAN, "flagged": number(share, worse=many)})
     return Table(
         "stretches",
         "Clean visits of each stream: accuracy in %, difference to Source on the same visits in "
@@ -356,26 +345,18 @@ def stretches_table(streams: Sequence[RunGroup]) -> Table:
     )
 
 
-def _share(flags: pd.Series) -> float:
-    return 100 * float(flags.sum()) / len(flags) if len(flags) else NAN
-
-
 def diagnosis_table(group: RunGroup) -> Table:
     """Return how often a diagnosis names the damaged modality, over batches of all replicates."""
     domains = [domain.name for run in group.runs for domain in run.counts.domains]
     damages = sorted(set(map(damaged, domains)) - {""})
     rows = []
-    for label in group.labels:
-        for protocol in group.protocols:
-            batches = group.diagnosed(label, protocol)
-            bad, clean = (batches[batches["damage"].eq("") == fine] for fine in (False, True))
-            right, named = bad["exact"], bad["named"]
-            row = {"method": label, "protocol": pretty(protocol), "damaged": len(bad)}
-            row |= {"right": _share(right), "wrong": _share(named & ~right)}
-            row |= {"nothing": _share(~named)}
-            row |= {f"{n} right": _share(right[bad["damage"] == n]) for n in damages}
-            row |= {"clean": len(clean), "clean flagged": _share(clean["named"])}
-            rows += [row] if len(batches) else []
+    for label, protocol, bad, clean in group.diagnosed():
+        right, named = bad["exact"], bad["named"]
+        row = {"method": label, "protocol": pretty(protocol), "damaged": len(bad)}
+        row |= {"right": 100 * right.mean(), "wrong": 100 * (named & ~right).mean()}
+        row |= {"nothing": 100 * (~named).mean()}
+        row |= {f"{n} right": 100 * right[bad["damage"] == n].mean() for n in damages}
+        rows.append({**row, "clean": len(clean), "clean flagged": 100 * clean["named"].mean()})
     return Table(
         "diagnosis",
         "Diagnosis: numbers of damaged and clean batches, shares in %; wrong: another set than "
@@ -388,14 +369,11 @@ def diagnosis_by_stream_table(streams: Sequence[RunGroup]) -> Table:
     """Return hits, false alarms and clean batches left alone: one row per stream and method."""
     rows = []
     for stream in streams:
-        for label in stream.labels:
-            batches = stream.diagnosed(label, stream.protocols[0])
-            bad, clean = (batches[batches["damage"].eq("") == fine] for fine in (False, True))
+        for label, _, bad, clean in stream.diagnosed():
             row = {"stream": stream.name, "method": label, "damaged": len(bad)}
-            row |= {"hit": _share(bad["hit"])}
-            row |= {"healthy flagged": _share(bad["alarm"][bad["healthy"]])}
-            row |= {"clean": len(clean), "left alone": _share(~clean["named"])}
-            rows += [row] if len(batches) else []
+            row |= {"hit": 100 * bad["hit"].mean(), "clean": len(clean)}
+            row |= {"healthy flagged": 100 * bad["alarm"][bad["healthy"]].mean()}
+            rows.append({**row, "left alone": 100 * (~clean["named"]).mean()})
     return Table(
         "diagnosis-by-stream",
         "Diagnosis by stream, over batches of all runs, shares in %. Hit: all damaged modalities "
@@ -459,21 +437,20 @@ def matching_accuracy(label: str, cost: Result, runs: Sequence[PlanRun]) -> floa
 def passes_table(costs: Sequence[tuple[str, Result]]) -> Table:
     """Return the passes per sample through each part of the model."""
     kinds = ("forward", "forward with gradient", "backward")
-    counts: list[dict[tuple[bool, int, str], Counter[str]]] = []
-    for _, result in costs:
-        counts.append({})
+    counts: dict[tuple[bool, int, str], Counter[tuple[int, str]]] = {}
+    for place, (_, result) in enumerate(costs):
         for entry in result.measured["passes"]:
             names, fusion = entry["modalities"], not entry["call"].startswith("encode")
-            own = counts[-1].setdefault((fusion, -len(names), " + ".join(names)), Counter())
-            own[kinds[bool(entry["gradient"])]] += entry["forward"]
-            own["backward"] += entry["backward"]
+            own = counts.setdefault((fusion, -len(names), " + ".join(names)), Counter())
+            own[place, kinds[bool(entry["gradient"])]] += entry["forward"]
+            own[place, "backward"] += entry["backward"]
     rows = []
-    for (label, result), found in zip(costs, counts, strict=True):
+    for place, (label, result) in enumerate(costs):
         row: dict[str, str | Cell] = {"method": label, "model": result.run.model["name"]}
-        for part in sorted({part for each in counts for part in each}):
-            own, samples = found.get(part, Counter()), result.measured["samples"]
-            means = tuple((own[kind] / samples if own else NAN, NAN) for kind in kinds)
-            row[f"{'fusion' if part[0] else 'encoder'} {part[2]}"] = Cell(means, kinds, 2)
+        for (fusion, _, names), own in sorted(counts.items()):
+            each = [own[place, kind] / result.measured["samples"] for kind in kinds]
+            means = tuple((value if (place, "backward") in own else NAN, NAN) for value in each)
+            row[f"{'fusion' if fusion else 'encoder'} {names}"] = Cell(means, kinds, 2)
         rows.append(row)
     return Table(
         "passes",
