@@ -130,39 +130,51 @@ def written_folder(path, plans, show=("comparison",), missing=()):
                 write_result(path, result)
         keys = [(label, result.run.key) for label, result in rows]
         title = f"Plan {name}"
-        write_plan(path, PlanRecord(name, title, "About.", list(show), f"dasp bench {name}", keys))
+        write_plan(
+            path,
+            PlanRecord(name, title, "About <b>it</b>.", list(show), f"dasp bench {name}", keys),
+        )
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make():
     return made_result
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_cost():
     return made_cost
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write():
     return written_folder
 
 
-@pytest.fixture
-def group():
-    """Return the single group of runs: results, or (label, result) pairs."""
+@pytest.fixture(scope="session")
+def groups():
+    """Return all groups of runs: of results, or (label, result) pairs."""
 
     def grouped(*results):
         pairs = [r if isinstance(r, tuple) else (r.run.method, r) for r in results]
-        runs = [PlanRun(label, r.run.protocol, r.run.key, r) for label, r in pairs]
-        (found,) = group_runs(runs)
+        return group_runs(PlanRun(label, result) for label, result in pairs)
+
+    return grouped
+
+
+@pytest.fixture(scope="session")
+def group(groups):
+    """Return the single group of runs."""
+
+    def grouped(*results):
+        (found,) = groups(*results)
         return found
 
     return grouped
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def grid(make):
     """Four methods, two protocols, two models."""
     return [

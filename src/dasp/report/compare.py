@@ -321,10 +321,9 @@ def compare(group: RunGroup, label: str, other: str, protocol: str) -> Compariso
     )
 
 
-def _check_paired(names: str, pairs: Iterable[Sequence[PlanRun]]) -> None:
-    """Raise an error if two runs differ in their domains, or any of them in samples."""
-    domains = [[run.counts.domains for run in pair] for pair in pairs]
-    sizes = sorted({d.seen for pair in domains for own in pair for d in own})
+def _check_paired(names: str, pairs: Iterable[tuple[PlanRun, PlanRun]]) -> None:
+    domains = [(mine.counts.domains, theirs.counts.domains) for mine, theirs in pairs]
+    sizes = sorted({domain.seen for pair in domains for own in pair for domain in own})
     if len(sizes) > 1 or any(len(mine) != len(theirs) for mine, theirs in domains):
         raise InputError(
             f"{names}: runs on the same data have different numbers of domains or samples "

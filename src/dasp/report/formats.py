@@ -111,6 +111,12 @@ def mark_best(
     return {name: replace(cell, best=shown.get(name) == top) for name, cell in cells.items()}
 
 
+def _cell(value: str | float | Cell) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    return Cell(text=value) if isinstance(value, str) else number(value)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table with its caption; `name` is that of its files."""
@@ -123,13 +129,7 @@ class Table:
     @cached_property
     def rows(self) -> list[dict[str, Cell]]:
         """Return the content with plain text and numbers as cells."""
-
-        def cell(value: str | float | Cell) -> Cell:
-            if isinstance(value, Cell):
-                return value
-            return Cell(text=value) if isinstance(value, str) else number(value)
-
-        return [{heading: cell(value) for heading, value in row.items()} for row in self.content]
+        return [{heading: _cell(value) for heading, value in row.items()} for row in self.content]
 
     @property
     def columns(self) -> dict[str, Cell]:

@@ -59,8 +59,7 @@ def _facts(runs: Sequence[PlanRun]) -> list[str]:
         "runs": [str(len({run.key for run in runs}))],
         "last finished": [max((str(own.get("finished", "")) for own in measured), default="")],
         "data": [text(run.config.data) for run in runs],
-        "source models": [run.config.model["name"] for run in runs],
-        "seeds": [str(run.config.seed) for run in runs],
+        "source models and seeds": [run.replicate_name for run in runs],
         "machines": [text(own.get("machine", {})) for own in measured],
         "versions": [text(own.get("versions", {})) for own in measured],
     }

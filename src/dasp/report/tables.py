@@ -264,15 +264,14 @@ def robustness_tables(streams: Sequence[RunGroup]) -> list[Table]:
 
     voting = [s.name for s in streams if s.shifted] or names
     averages = mark_best({n: cell(_average(gains[n].unstack(level=0)[voting])) for n in mean})
-    worst = mean.idxmin()
+    worst, ran = mean.idxmin(), mean.count()
     floors = mark_best({n: cell((mean[n][worst[n]], std[n][worst[n]])) for n in mean})
     rows = []
     for label in mean:
         runs = [run for stream in streams for run in stream.runs if run.label == label]
         harm = int((mean[label] < -HARM).sum())
         row = {"method": label, "average": averages[label], "floor": floors[label]}
-        row |= {"worst on": worst[label]}
-        row |= {"harm on": number(harm, text=f"{harm} of {mean[label].count()}")}
+        row |= {"worst on": worst[label], "harm on": number(harm, text=f"{harm} of {ran[label]}")}
         rows.append({**row, "rolled back": sum(len(run.counts.rollbacks) for run in runs)})
     by_stream = []
     for stream in streams:
@@ -309,12 +308,10 @@ def robustness_tables(streams: Sequence[RunGroup]) -> list[Table]:
 def _average(gains: pd.DataFrame) -> tuple[float, float]:
     """Return mean and deviation of gains, (replicates, streams), with one vote per stream.
 
-    NaN if a stream was not run; the deviation is that of the replicates' own averages, NaN if not
-    every replicate ran all streams.
+    NaN if a stream was not run; no deviation if a replicate did not run all streams.
     """
     own = gains.dropna(how="all").mean(axis=1, skipna=False)
-    spread = float(own.std()) if own.notna().all() else NAN
-    return float(gains.mean().mean(skipna=False)), spread
+    return float(gains.mean().mean(skipna=False)), float(own.std(skipna=False))
 
 
 def stretches_table(streams: Sequence[RunGroup]) -> Table:
@@ -386,17 +383,28 @@ def diagnosis_by_stream_table(streams: Sequence[RunGroup]) -> Table:
 
 
 def efficiency_table(costs: Sequence[tuple[str, Result]], runs: Sequence[PlanRun]) -> Table:
-    """Return speed with and without loading, time beside Source, memory and parameters."""
+    """Return speed with and without loading, time beside Source, memory and parameters.
+
+    The accuracy is that of the `runs` of the same label, method, model and stream; of several
+    sizes, the largest count.
+    """
+
+    def place(label: str, run: RunConfig) -> tuple[object, ...]:
+        return label, run.method, run.protocol, run.severity, run.batch_size, run.model["digest"]
+
     rows = []
     for label, result in costs:
         measured, memory = result.measured, result.measured["memory"]
         rounds, source = pd.DataFrame(measured["rounds"]), pd.DataFrame(measured["source"])
         samples, ratio = measured["samples"], rounds / source.where(source > 0)
+        mine = [run for run in runs if place(run.label, run.config) == place(label, result.run)]
+        most = max((run.counts.seen for run in mine), default=0)
+        accuracy = mean_std(run.accuracy for run in mine if run.counts.seen == most)[0]
         rows.append(
             {
                 "method": label,
                 "model": result.run.model["name"],
-                "accuracy, %": matching_accuracy(label, result, runs),
+                "accuracy, %": accuracy,
                 "samples/s": mean_cell(samples / rounds["adapt"], 0),
                 "with loading": mean_cell(samples / (rounds["adapt"] + rounds["load"]), 0),
                 "× Source": mean_cell(ratio["adapt"], 2),
@@ -417,21 +425,6 @@ def efficiency_table(costs: Sequence[tuple[str, Result]], runs: Sequence[PlanRun
         f"round before. Loading: {first.get('loading', 'unknown')}",
         rows,
     )
-
-
-def matching_accuracy(label: str, cost: Result, runs: Sequence[PlanRun]) -> float:
-    """Return the accuracy of the runs that a cost belongs to; NaN if there are none.
-
-    These have the same label, method, model and stream; of several sizes, the largest count.
-    """
-
-    def place(config: RunConfig) -> tuple[object, ...]:
-        digest = config.model["digest"]
-        return config.method, config.protocol, config.severity, config.batch_size, digest
-
-    mine = [run for run in runs if run.label == label and place(run.config) == place(cost.run)]
-    most = max((run.counts.seen for run in mine), default=0)
-    return mean_std(run.accuracy for run in mine if run.counts.seen == most)[0]
 
 
 def passes_table(costs: Sequence[tuple[str, Result]]) -> Table:
