@@ -23,9 +23,9 @@ from matplotlib.ticker import MaxNLocator
 
 from dasp.core.files import atomic_path
 from dasp.report.compare import AVERAGE, SOURCE, PlanRun, RunGroup, pretty
-from dasp.report.formats import NAN, mean_std, rounded, write_mean
-from dasp.report.frame import short_name
-from dasp.report.tables import batch_sizes, file_name, sensitivity
+from dasp.report.formats import NAN, mean_std, write_mean
+from dasp.report.frame import short_name, slug
+from dasp.report.tables import batch_sizes, sensitivity
 
 STYLE = Path(__file__).with_name("dasp.mplstyle")
 PALETTE = matplotlib.rc_params_from_file(STYLE)["axes.prop_cycle"].by_key()["color"]
@@ -188,7 +188,7 @@ def _gain_panel(panel: Axes, labels: Sequence[str], found: pd.DataFrame, looks: 
     panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     panel.tick_params(axis="y", length=0)
     low, high = panel.get_xlim()
-    best = max(rounded(float(mean)) for mean in found.mean())
+    best = max(round(mean, 1) for mean in found.mean())
     for row, label in enumerate(labels):
         if label not in found.columns:
             continue
@@ -197,7 +197,7 @@ def _gain_panel(panel: Axes, labels: Sequence[str], found: pd.DataFrame, looks: 
         panel.plot(found[label], [row] * len(found), "|", color=look.colour, alpha=0.55)
         panel.plot([mean - spread, mean + spread], [row, row], color=look.colour, linewidth=2)
         panel.plot(min(max(mean, low), high), row, clip_on=False, **look.marker)
-        weight = "bold" if rounded(mean) == best else "normal"
+        weight = "bold" if round(mean, 1) == best else "normal"
         place = {"transform": panel.get_yaxis_transform(), "va": "center"}
         words = write_mean((mean, NAN), part="gain")
         panel.text(1.02, row, words, **place, fontweight=weight, fontsize=8, color=INK)
@@ -250,7 +250,7 @@ def stream_chart(group: RunGroup, looks: Looks) -> Chart:
         f"{_replicates(map(labels.count, labels))}. Below: the domains; V, A and D are damage to "
         "video, audio and depth."
     )
-    return Chart(f"accuracy-{file_name(protocol)}", caption, figure)
+    return Chart(slug(f"accuracy-{protocol}"), caption, figure)
 
 
 def _curve_chart(
@@ -293,7 +293,7 @@ def sensitivity_charts(group: RunGroup, looks: Looks) -> list[Chart]:
         places = runs.drop_duplicates(["option", "value"])
         own = [run.accuracy for run in group.of(group.source, protocol)]
         source = [places.assign(method=SOURCE, accuracy=accuracy) for accuracy in own]
-        name = f"sensitivity-{base}-{file_name(protocol)}".replace(" ", "-")
+        name = slug(f"sensitivity-{base}-{protocol}")
         caption = (
             f"Accuracy of {base} in the {pretty(protocol)} stream as one option varies, all "
             "others as in its own row."
@@ -304,13 +304,9 @@ def sensitivity_charts(group: RunGroup, looks: Looks) -> list[Chart]:
 
 def batch_size_charts(groups: Sequence[RunGroup], looks: Looks) -> list[Chart]:
     """Draw accuracy against batch size: one chart per protocol with several sizes."""
-    return [
-        _curve_chart(
-            f"batch-size-{file_name(protocol)}",
-            f"Accuracy in the {pretty(protocol)} stream by batch size.",
-            runs,
-            looks,
-            "dasp",
-        )
-        for protocol, runs in batch_sizes(groups).groupby("protocol", sort=False)
-    ]
+    charts = []
+    for protocol, runs in batch_sizes(groups).groupby("protocol", sort=False):
+        caption = f"Accuracy in the {pretty(protocol)} stream by batch size."
+        name = slug(f"batch-size-{protocol}")
+        charts.append(_curve_chart(name, caption, runs, looks, "dasp"))
+    return charts

@@ -39,11 +39,6 @@ def mean_std(values: Iterable[float]) -> Mean:
     return fmean(known) if known else NAN, stdev(known) if len(known) > 1 else NAN
 
 
-def rounded(value: float, digits: int = 1) -> float:
-    """Return a value as a reader sees it, without a negative zero."""
-    return value if math.isnan(value) else round(value, digits) + 0.0
-
-
 def write_mean(mean: Mean, digits: int = 1, part: str = "") -> str:
     """Return a mean as a reader sees it; differences have a sign.
 
@@ -54,7 +49,7 @@ def write_mean(mean: Mean, digits: int = 1, part: str = "") -> str:
     if math.isnan(value):
         return NONE
     sign = "+" if part in SIGNED else ""
-    number = format(rounded(value, digits), f"{sign}.{digits}f").replace("-", "−")
+    number = format(round(value, digits) + 0.0, f"{sign}.{digits}f").replace("-", "−")
     return number if math.isnan(spread) else f"{number} ±{spread:.{digits}f}"
 
 
@@ -105,7 +100,7 @@ def mark_best(
     Only the cells that are `able` compete, by default all.
     """
     able = cells if able is None else able
-    shown = {name: rounded(cell.means[0][0]) for name, cell in cells.items() if name in able}
+    shown = {name: round(cell.means[0][0], 1) for name, cell in cells.items() if name in able}
     known = [value for value in shown.values() if not math.isnan(value)]
     top = (min if least else max)(known, default=NAN)
     return {name: replace(cell, best=shown.get(name) == top) for name, cell in cells.items()}
@@ -198,8 +193,8 @@ class Table:
         head, *rows = self._written(escape, *marks)
         drawn = RichTable(box=None, pad_edge=False, collapse_padding=True)
         for heading, cell in zip(head, self.columns.values(), strict=True):
-            justify: Literal["left", "right"] = "right" if cell.means else "left"
-            drawn.add_column(heading, justify=justify, no_wrap=not cell.means)
+            side: Literal["left", "right"] = "right" if cell.means else "left"
+            drawn.add_column(heading, justify=side, no_wrap=not cell.means)
         for row in rows:
             drawn.add_row(*row)
         return drawn

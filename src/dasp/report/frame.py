@@ -1,6 +1,7 @@
 """Results as a pandas DataFrame, and the folders that they are read from."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,7 @@ def results(folder: str | Path) -> pd.DataFrame:
                 "seed": run.seed,
                 "data": data_text(run.data),
                 "samples": run.data.get("samples"),
-                "protocol": run.protocol,
-                "severity": run.severity,
-                "batch_size": run.batch_size,
+                **{name: getattr(run, name) for name in ("protocol", "severity", "batch_size")},
             }
             for visit, domain in enumerate(result.counts.domains):
                 place = {"visit": visit, "domain": domain.name, "damaged": damaged(domain.name)}
@@ -151,3 +150,12 @@ def short_name(domain: str) -> str:
 
 def _parts(domain: str) -> list[list[str]]:
     return [] if domain == CLEAN else [part.split("/") for part in domain.split("+")]
+
+
+def slug(words: str) -> str:
+    """Return words as part of a file name.
+
+    >>> slug("Paper/Ablation, batch 64")
+    'paper-ablation-batch-64'
+    """
+    return re.sub(r"[^a-z0-9._]+", "-", words.lower()).strip("-.")

@@ -12,7 +12,8 @@ from typing import Any
 
 from dasp.report.compare import SOURCE, PlanRun, RunGroup, pretty
 from dasp.report.formats import NAN, Cell, Table, mean_std
-from dasp.report.tables import BOTH, file_name
+from dasp.report.frame import slug
+from dasp.report.tables import BOTH
 
 TITLES = {"kinetics50": "Kinetics50-C", "vggsound": "VGGSound-C"}
 UNLIKE = (
@@ -146,4 +147,4 @@ def published_table(group: RunGroup, protocol: str) -> Table | None:
         f"Measured and published, {pretty(protocol)} ({group.title}). Published, with batches of "
         f"{read_paper('dasp')['batch_size']}: {papers}. {ALIKE if same else UNLIKE}"
     )
-    return Table(f"published-{file_name(protocol)}", caption, rows)
+    return Table(slug(f"published-{protocol}"), caption, rows)

@@ -7,12 +7,10 @@ small script from numbers in the file, so that it can hold hundreds of runs.
 import json
 import math
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
-from markupsafe import Markup
 from rich.console import Console
 from rich.markup import escape
 
@@ -23,7 +21,7 @@ from dasp.report.formats import Table
 from dasp.report.frame import damaged, text
 from dasp.report.sections import Section
 
-FACTS = ("method", "options", "model", "data", "severity", "batch_size", "source", "versions")
+FACTS = ("method", "options", "model", "data", "severity", "batch_size", "source")
 
 
 def write_page(
@@ -33,20 +31,17 @@ def write_page(
 
     `warnings` and plans that are not finished come first.
     """
-    templates = files("dasp.report") / "templates"
-    style = (templates / "report.css").read_text(encoding="utf-8")
-    data = json.dumps(run_data(sections), separators=(",", ":"), allow_nan=False)
     environment = Environment(
         loader=PackageLoader("dasp.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     page = environment.get_template("report.html.j2").render(
         sections=sections,
         warnings=[*warnings, *(note for section in sections for note in section.unfinished)],
         facts=_facts([run for section in sections for run in section.runs]),
         command=command,
-        style=Markup(style + DARK),
-        run_data=Markup(data.replace("<", r"\u003c")),  # no tag can end the script that holds it
-        script=Markup((templates / "runs.js").read_text(encoding="utf-8")),
+        dark=DARK,
+        run_data=run_data(sections),
     )
     with atomic_path(path) as part:
         part.write_text(page, encoding="utf-8")

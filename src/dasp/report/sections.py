@@ -1,6 +1,5 @@
 """The sections of a report, one per plan, and the tables and figures that each shows."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -11,7 +10,7 @@ from dasp.report import figures, published, tables
 from dasp.report.compare import PlanRun, RunGroup, group_runs, streams_of
 from dasp.report.figures import Chart, Looks
 from dasp.report.formats import Table
-from dasp.report.frame import leftover
+from dasp.report.frame import leftover, slug
 
 TOGETHER, DETAILS = "together", "details"
 BY_GROUP = ("comparison", "published", "forgetting", "sensitivity", DETAILS)
@@ -107,15 +106,6 @@ def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
     about = f"All streams of these plans: {', '.join(plan.title for plan in asked)}."
     record = PlanRecord(TOGETHER, "All streams together", about, ["robustness"], "", rows)
     return [record] if len(asked) > 1 else []
-
-
-def slug(words: str) -> str:
-    """Return words as part of a file name.
-
-    >>> slug("Paper/Ablation, batch 64")
-    'paper-ablation-batch-64'
-    """
-    return re.sub(r"[^a-z0-9._]+", "-", words.lower()).strip("-.")
 
 
 Drawn = Iterator[tuple[str, str, Sequence[Item | None]]]

@@ -5,15 +5,16 @@ To add one, write a function of a `RunGroup` (or of several) that returns a `Tab
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
 from dasp.bench.results import Result, RunConfig
 from dasp.report.compare import SOURCE, Comparison, PlanRun, RunGroup, compare, over_source, pretty
 from dasp.report.formats import NAN, Cell, Table, mark_best, mean_cell, mean_std, number, write_mean
-from dasp.report.frame import CLEAN, damaged, text
+from dasp.report.frame import CLEAN, damaged, slug, text
 
 BOTH, ENDS = ("accuracy", "gain"), ("end", "worst")
 PAIRED = ("difference", "low", "high", "models ahead", "models")
@@ -27,11 +28,6 @@ VARIED = ["method", "protocol", "option", "value", "accuracy", "key"]
 HARM = 0.5  # points below Source; less may be chance
 BELOW = f"▼ and red: more than {HARM} points below Source."
 NEAR, FEW, BATCH = 0.2, 2.0, 64  # limits of the table of clean stretches
-
-
-def file_name(protocol: str) -> str:
-    """Return a protocol as part of a file name."""
-    return protocol.replace("/", "-")
 
 
 def comparison_cells(accuracy: pd.DataFrame, source: str | None) -> dict[str, Cell]:
@@ -71,7 +67,7 @@ def domain_table(group: RunGroup, protocol: str) -> Table:
         cells = comparison_cells(shares.loc[domain], group.source).items()
         first = {n: replace(c, means=c.means[:1], parts=("accuracy",)) for n, c in cells}
         rows.append({"domain": domain, **first})
-    name = f"by-corruption-{file_name(protocol)}"
+    name = slug(f"by-corruption-{protocol}")
     return Table(name, f"Accuracy in % by domain, {pretty(protocol)} ({group.title})", rows)
 
 
@@ -210,17 +206,22 @@ def sensitivity(group: RunGroup) -> pd.DataFrame:
 def sensitivity_table(group: RunGroup) -> Table:
     """Return the accuracy of every value of every varied option, and that of Source."""
     rows = []
+    names = {protocol: pretty(protocol) for protocol in group.protocols}
     for (base, option), own in sensitivity(group).groupby(["method", "option"], sort=False):
         for value, here in own.groupby("value"):
-            each = {p: here["accuracy"][here["protocol"] == p] for p in group.protocols}
-            cells = {pretty(protocol): mean_cell(values) for protocol, values in each.items()}
-            rows.append({"method": base, "option": option, "value": f"{value:g}", **cells})
+            words = {"method": base, "option": option, "value": f"{value:g}"}
+            rows.append(words | _means(here, "protocol", names))
     if rows:
-        each = {p: [run.accuracy for run in group.of(group.source, p)] for p in group.protocols}
-        cells = {pretty(protocol): mean_cell(values) for protocol, values in each.items()}
-        rows.append({"method": SOURCE, "option": "", "value": "", **cells})
+        own = [(r.protocol, r.accuracy) for r in group.runs if r.label == group.source]
+        source = pd.DataFrame(own, columns=["protocol", "accuracy"])
+        words = {"method": SOURCE, "option": "", "value": ""}
+        rows.append(words | _means(source, "protocol", names))
     caption = "Accuracy in % as one option varies, all others as in the method's own row"
     return Table("sensitivity", caption, rows)
+
+
+def _means(runs: pd.DataFrame, by: str, names: Mapping[Any, str]) -> dict[str, Cell]:
+    return {name: mean_cell(runs["accuracy"][runs[by] == own]) for own, name in names.items()}
 
 
 def batch_sizes(groups: Sequence[RunGroup]) -> pd.DataFrame:
@@ -237,11 +238,11 @@ def batch_sizes(groups: Sequence[RunGroup]) -> pd.DataFrame:
 def batch_size_table(groups: Sequence[RunGroup]) -> Table:
     """Return the accuracy of each method by batch size."""
     found = batch_sizes(groups)
-    rows = []
-    for (protocol, label), own in found.groupby(["protocol", "method"], sort=False):
-        each = {size: own["accuracy"][own["value"] == size] for size in sorted(set(found["value"]))}
-        cells = {f"batch {size}": mean_cell(values) for size, values in each.items()}
-        rows.append({"method": label, "protocol": pretty(protocol), **cells})
+    names = {size: f"batch {size}" for size in sorted(set(found["value"]))}
+    rows = [
+        {"method": label, "protocol": pretty(protocol), **_means(own, "value", names)}
+        for (protocol, label), own in found.groupby(["protocol", "method"], sort=False)
+    ]
     return Table("batch-size", "Accuracy in % by batch size", rows)
 
 
