@@ -32,10 +32,7 @@ def report(results: Path, /, out: Path | None = None, figures: bool = False) -> 
 
 
 def publish(results: Path, out: Path, only: Collection[str] = (), figures: bool = False) -> int:
-    """Write the report of a folder and print its summary, of the plans in `only` if given.
-
-    Return 1 if a file was left out.
-    """
+    """Write the report of a folder and sum it up, or `only` some plans; 1 if a file is damaged."""
     found = read_results(results)
     sections = sections_of(found)
     page = out / "report.html"

@@ -67,7 +67,8 @@ class PlanRun:
     @cached_property
     def hits(self) -> NDArray[np.int64]:
         """Return how often each sample was right, over the domains of the stream: (n,)."""
-        return np.sum([d.sample_hits() for d in self.counts.domains], axis=0, dtype=np.int64)
+        rows = [domain.sample_hits() for domain in self.counts.domains]
+        return np.asarray(np.sum(rows, axis=0), dtype=np.int64)
 
 
 class RunGroup:
@@ -204,7 +205,7 @@ def _group(runs: Sequence[PlanRun], name: str) -> RunGroup:
             repeated.add(f"{run.label}, {run.protocol}, {run.replicate_name}")
         both = cells.get(cell, run), run
         cells[cell] = max(both, key=lambda own: str(own.result.measured.get("finished", "")))
-    notes = [f"{name}: run more than once; the last one counts." for name in sorted(repeated)]
+    notes = [f"{where}: run more than once; the last one counts." for where in sorted(repeated)]
     kept = list(cells.values())
     for label in dict.fromkeys(run.label for run in kept):
         mine = [run for run in kept if run.label == label]
@@ -219,10 +220,8 @@ def _group(runs: Sequence[PlanRun], name: str) -> RunGroup:
                 words = ", ".join(f"{n}={text(run.variant.get(n))}" for n in names)
                 kept[place] = PlanRun(f"{label} ({words})", run.result)
     weights = Counter(model for model, _ in {run.replicate[:2] for run in kept})
-    several = {model: n for model, n in sorted(weights.items()) if n > 1}
-    notes += [f"{m}: {n} different weights have this name; all count." for m, n in several.items()]
-    versions = sorted({text(run.result.measured.get("versions", {})) for run in kept})
-    notes += [f"Made by different versions: {'; '.join(versions)}"] * (len(versions) > 1)
+    several = ((model, n) for model, n in weights.items() if n > 1)
+    notes += [f"{model}: {n} different weights have this name; all count." for model, n in several]
     return RunGroup(kept, name, notes)
 
 
@@ -304,10 +303,11 @@ def compare(group: RunGroup, label: str, other: str, protocol: str) -> Compariso
     _check_paired(f"{label} and {other}, {protocol}", chain.from_iterable(pairs))
     visits = [len(own[0][0].counts.domains) for own in pairs]
     common = math.lcm(*visits)
-    apart = sum(  # (replicates, samples), all protocols with the same weight
+    weighted = [
         np.array([a.hits - b.hits for a, b in own]) * (common // count)
         for own, count in zip(pairs, visits, strict=True)
-    )
+    ]
+    apart = np.sum(weighted, axis=0)  # (replicates, samples), all protocols with the same weight
     unit = 100 / (common * len(names))
     models = [f"{name} {digest[:8]}" for name, digest, _ in shared]
     each = pd.Series(unit * apart.mean(axis=1), index=models)

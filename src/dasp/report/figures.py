@@ -22,9 +22,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from dasp.core.files import atomic_path
-from dasp.report.compare import AVERAGE, SOURCE, PlanRun, RunGroup, pretty
+from dasp.report.compare import SOURCE, PlanRun, RunGroup, pretty
 from dasp.report.formats import NAN, mean_std, write_mean
-from dasp.report.frame import short_name, slug
+from dasp.report.frame import CLEAN, short_name, slug
 from dasp.report.tables import batch_sizes, sensitivity
 
 STYLE = Path(__file__).with_name("dasp.mplstyle")
@@ -69,10 +69,11 @@ class Chart:
         if for_print:
             contents["pdf"] = self._save("pdf", metadata={"CreationDate": None})
             contents["png"] = self._save("png", metadata={"Software": None})
-        for ending, content in contents.items():
-            with atomic_path(folder / f"{self.name}.{ending}") as part:
+        paths = {folder / f"{self.name}.{ending}": own for ending, own in contents.items()}
+        for path, content in paths.items():
+            with atomic_path(path) as part:
                 part.write_bytes(content)
-        return [folder / f"{self.name}.{ending}" for ending in contents]
+        return list(paths)
 
     def _save(self, kind: str, **options: Any) -> bytes:
         buffer = io.BytesIO()
@@ -132,29 +133,13 @@ def add_legend(figure: Figure, labels: Collection[str], looks: Looks) -> None:
     handles = [Line2D([], [], markersize=4.5, **looks[n].line, **looks[n].marker) for n in labels]
     fit = max(1, int(150 / (7 + max(map(len, labels)))))  # that fit side by side
     columns = -(-len(labels) // -(-len(labels) // fit))
-    place = {"loc": "outside lower center", "ncols": columns}
-    figure.legend(handles, list(labels), **place, frameon=False, fontsize=8, labelcolor=INK)
-
-
-def _draw_lines(axes: Axes, curves: pd.DataFrame, looks: Looks) -> None:
-    """Draw one line per column, with markers that do not hide those of the others."""
-    step = max(1, len(curves) // 8)
-    for place, label in enumerate(curves):
-        marks = {"markevery": (place * step // len(curves.columns), step), **looks[label].marker}
-        axes.plot(curves.index, curves[label], **looks[label].line, **marks)
-
-
-def _replicates(counts: Iterable[int]) -> str:
-    found = sorted({int(count) for count in counts if count})
-    if found == [1]:
-        return "one run"
-    return f"mean over {'–'.join(map(str, dict.fromkeys((found[0], found[-1]))))} runs"
+    style = {"frameon": False, "fontsize": 8, "labelcolor": INK, "ncols": columns}
+    figure.legend(handles, list(labels), loc="outside lower center", **style)
 
 
 def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
     """Draw the gain over Source of each method: one panel per protocol, all on one scale."""
-    shifted = group.shifted or group.protocols
-    names = [*shifted, *([AVERAGE] if len(shifted) > 1 else [])]
+    names = [name for name in group.columns if name != CLEAN] or group.protocols
     names = names if len(names) <= PANELS else names[-1:]
     gains = {name: group.gain(name).dropna(axis=1, how="all") for name in names}
     labels = [n for n in group.labels if any(n in found.columns for found in gains.values())]
@@ -167,15 +152,14 @@ def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
     width = min(10.0, 1.4 + 2.6 * len(names))
     figure, panels = new_axes(width, 0.8 + 0.24 * len(labels), 1, len(names), sharey=True)
     for panel, (name, found) in zip(panels, gains.items(), strict=True):
-        panel.set_title(pretty(name))
+        panel.set_title(pretty(name), fontsize=9, loc="left")
         panel.set_xlim(low - margin, high + margin)
         _gain_panel(panel, labels, found, looks)
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
     figure.supxlabel("gain over Source, points", fontsize=9, color=INK)
     caption = (
-        "Gain over Source in points, on the same models and seeds: "
-        f"{_replicates(n for found in gains.values() for n in found.count())}. Each stroke is one "
+        "Gain over Source in points, on the same models and seeds, mean of all. Each stroke is one "
         "run, the bar is one standard deviation to either side of the mean. Left of the line at 0, "
         "adapting did harm; a marker at the very edge lies beyond it."
     )
@@ -198,7 +182,7 @@ def _gain_panel(panel: Axes, labels: Sequence[str], found: pd.DataFrame, looks: 
         panel.plot([mean - spread, mean + spread], [row, row], color=look.colour, linewidth=2)
         panel.plot(min(max(mean, low), high), row, clip_on=False, **look.marker)
         weight = "bold" if round(mean, 1) == best else "normal"
-        place = {"transform": panel.get_yaxis_transform(), "va": "center"}
+        place: dict[str, Any] = {"transform": panel.get_yaxis_transform(), "va": "center"}
         words = write_mean((mean, NAN), part="gain")
         panel.text(1.02, row, words, **place, fontweight=weight, fontsize=8, color=INK)
 
@@ -211,10 +195,8 @@ def stops(run: PlanRun) -> list[tuple[str, int, int]]:
     found = []
     for first, here in groupby(run.counts.domains, key=lambda domain: domain.first_batch):
         domain, *others = here
-        if others:
-            found.append(("mixed", first, len(run.counts.batches.right) - first))
-        else:
-            found.append((short_name(domain.name), first, domain.batches))
+        batches = len(run.counts.batches.right) - first if others else domain.batches
+        found.append(("mixed" if others else short_name(domain.name), first, batches))
     return found
 
 
@@ -235,7 +217,11 @@ def stream_chart(group: RunGroup, looks: Looks) -> Chart:
     right = running([run.counts.batches.right for run in runs])
     seen = running([run.counts.batches.seen for run in runs])
     figure, (axes,) = new_axes(9.0, 4.4)
-    _draw_lines(axes, (100 * right / seen.clip(lower=1)).set_axis(right.index + 0.5), looks)
+    step = max(1, len(right) // 8)
+    for place, label in enumerate(right):
+        curve, look = 100 * right[label] / seen[label].clip(lower=1), looks[label]
+        marks = (place * step // len(right.columns), step)  # not over those of the others
+        axes.plot(curve.index + 0.5, curve, markevery=marks, **look.line, **look.marker)
     named = places[:: -(-len(places) // NAMES)]
     for _, first, _ in named[1:]:
         axes.axvline(first, color=LINE, alpha=0.25, linewidth=0.6)
@@ -247,8 +233,7 @@ def stream_chart(group: RunGroup, looks: Looks) -> Chart:
     add_legend(figure, right.columns, looks)
     caption = (
         f"Accuracy along the {pretty(protocol)} stream: running mean over {window} batches, "
-        f"{_replicates(map(labels.count, labels))}. Below: the domains; V, A and D are damage to "
-        "video, audio and depth."
+        "mean of all runs. Below: the domains; V, A and D are damage to video, audio and depth."
     )
     return Chart(slug(f"accuracy-{protocol}"), caption, figure)
 
@@ -277,7 +262,8 @@ def _curve_chart(
         if values[0] >= 0 and above and above[-1] / above[0] >= 8:  # zero has a place of its own
             panel.set_xscale("symlog", linthresh=above[0], linscale=0.5)
         if len(values) <= TICKS:
-            panel.set_xticks(values, [f"{value:g}" for value in values], minor=False)
+            panel.set_xticks(values, [f"{value:g}" for value in values])
+            panel.minorticks_off()
     for panel in panels[len(options) :]:
         panel.remove()
     panels[0].set_ylabel("accuracy, %")

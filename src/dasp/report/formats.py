@@ -118,8 +118,8 @@ class Table:
 
     name: str
     caption: str
-    content: Sequence[Mapping[str, str | float | Cell]]
-    """Rows by the headings of their columns, the same in every row."""
+    content: Sequence[Mapping[str, Any]]
+    """Rows of text, numbers and cells by the headings of their columns, the same in every row."""
 
     @cached_property
     def rows(self) -> list[dict[str, Cell]]:
@@ -175,15 +175,10 @@ class Table:
         marks = r"\textbf{{{}}}", "{}", r"\textit{{{}}}", r" \\ "
         head, *rows = self._written(lambda text: text.translate(LATEX), *marks)
         rows = [[rf"\shortstack[r]{{{c}}}" if r"\\" in c else c for c in row] for row in rows]
-        return str(
-            pd.DataFrame(rows, columns=head).to_latex(
-                index=False,
-                escape=False,
-                column_format="".join("r" if cell.means else "l" for cell in self.columns.values()),
-                caption=self.caption.translate(LATEX),
-                label=f"tab:{self.name}",
-            )
-        )
+        sides = "".join("r" if cell.means else "l" for cell in self.columns.values())
+        words = {"caption": self.caption.translate(LATEX), "label": f"tab:{self.name}"}
+        shown = pd.DataFrame(rows, columns=head)
+        return str(shown.to_latex(index=False, escape=False, column_format=sides, **words))
 
     def to_rich(self) -> RichTable:
         """Return the table for a terminal, without its caption."""

@@ -33,7 +33,7 @@ class PublishedRow:
     `options` are those of the method in an ablation. `gain` is over the Source of the same paper.
     """
 
-    paper: str
+    where: str
     data: str
     protocol: str
     name: str
@@ -54,40 +54,37 @@ def read_paper(name: str) -> dict[str, Any]:
 def published_rows() -> tuple[PublishedRow, ...]:
     """Return the rows of the paper of DASP, those of its ablation, and the claims of others."""
     paper, ablation, elsewhere = map(read_paper, ("dasp", "ablation", "elsewhere"))
-    found = []
+    tables: list[Any] = []
     for table in paper["tables"]:
-        place = f"{paper['source']}, table {table['number']}", table["data"], table["protocol"]
-        rows = [(name, name, {}, average) for name, average in table["averages"].items()]
-        found += [PublishedRow(*place, *row, _gain(row, rows)) for row in rows]
+        rows: list[Any] = [(name, name, {}, average) for name, average in table["averages"].items()]
+        tables.append((f"table {table['number']}", table["data"], table["protocol"], rows))
     for column, protocol in enumerate(ablation["protocols"]):
-        place = f"{ablation['source']}, table {ablation['number']}", ablation["data"], protocol
         rows = [
             (row["name"], row["method"], row.get("options", {}), row["values"][column])
             for row in ablation["rows"]
         ]
-        found += [PublishedRow(*place, *row, _gain(row, rows)) for row in rows]
+        tables.append((f"table {ablation['number']}", ablation["data"], protocol, rows))
+    found = []
+    for where, data, protocol, rows in tables:
+        source = next(average for name, _, _, average in rows if name == SOURCE)
+        for name, method, options, average in rows:
+            gain = NAN if name == SOURCE else round(average - source, 1)
+            found.append(PublishedRow(where, data, protocol, name, method, options, average, gain))
     for claim in elsewhere["claims"]:
-        name, source = claim["method"], f"{claim['method']}: {claim['source']}"
+        name, where = claim["method"], f"{claim['method']} as claimed in {claim['source']}"
         for setting, gain in zip(elsewhere["settings"], claim["gains"], strict=True):
-            place = source, setting["data"], setting["protocol"]
+            place = where, setting["data"], setting["protocol"]
             found.append(PublishedRow(*place, name, name, {}, NAN, gain))
     return tuple(found)
 
 
-def _gain(row: Sequence[Any], rows: Sequence[Sequence[Any]]) -> float:
-    """Return the average of a row minus that of Source, NaN for Source itself."""
-    source = next(other for other in rows if other[0] == SOURCE)
-    return NAN if row is source else round(row[-1] - source[-1], 1)
-
-
 def _usable(group: RunGroup, protocol: str) -> bool:
     """Tell whether a group ran a protocol with all its domains and at the published severity."""
-    paper = read_paper("dasp")
-    domains = [run.config.domains for run in group.runs if run.protocol == protocol]
-    wanted = paper["columns"].get(protocol.split("/")[-1], [])
-    if not domains or group.runs[0].config.severity != paper["severity"]:
+    paper, runs = read_paper("dasp"), [run for run in group.runs if run.protocol == protocol]
+    if not runs or runs[0].config.severity != paper["severity"]:
         return False
-    return sorted(name.rsplit("/", 1)[0] for name in domains[0]) == sorted(wanted)
+    wanted = paper["columns"].get(protocol.split("/")[-1], [])
+    return sorted(name.rsplit("/", 1)[0] for name in runs[0].config.domains) == sorted(wanted)
 
 
 def find_row(rows: Sequence[PublishedRow], run: PlanRun) -> PublishedRow | None:
@@ -142,9 +139,10 @@ def published_table(group: RunGroup, protocol: str) -> Table | None:
         rows.append(row)
     if not used:
         return None
-    papers = "; ".join(dict.fromkeys(row.paper for row in used))
+    paper, places = read_paper("dasp"), dict.fromkeys(row.where for row in used)
     caption = (
-        f"Measured and published, {pretty(protocol)} ({group.title}). Published, with batches of "
-        f"{read_paper('dasp')['batch_size']}: {papers}. {ALIKE if same else UNLIKE}"
+        f"Measured and published, {pretty(protocol)} ({group.title}). Published: "
+        f"{paper['source']}, batch {paper['batch_size']}, {', '.join(places)}. "
+        f"{ALIKE if same else UNLIKE}"
     )
     return Table(slug(f"published-{protocol}"), caption, rows)

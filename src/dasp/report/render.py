@@ -119,10 +119,7 @@ def _run(run: PlanRun) -> dict[str, Any]:
 
 
 def write_files(sections: Iterable[Section], folder: Path, for_print: bool = False) -> None:
-    """Write all tables (CSV, Markdown, LaTeX) and figures (SVG), one folder per plan.
-
-    With `for_print`, figures are also written as PDF and PNG, which takes longer.
-    """
+    """Write all tables (CSV, Markdown, LaTeX) and figures (SVG; for print also PDF and PNG)."""
     for section in sections:
         for item in section.items:
             if isinstance(item, Chart):
@@ -150,5 +147,5 @@ def print_summary(sections: Iterable[Section], page: Path, warnings: Sequence[st
     for note in notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     address = page.resolve().as_uri()
-    console.print(f"report: {escape(str(page))}", highlight=False, soft_wrap=True)
-    console.print(f"        [link={address}]{address}[/link]", highlight=False, soft_wrap=True)
+    path = f"report: [link={address}]{escape(str(page))}[/link]"
+    console.print(path, highlight=False, soft_wrap=True)

@@ -17,6 +17,7 @@ BY_GROUP = ("comparison", "published", "forgetting", "sensitivity", DETAILS)
 BY_SECTION = ("robustness", "stretches", "diagnosis", "batch_size", "efficiency", TOGETHER)
 FOLDED = ("Accuracy by domain", "Options", "Every run")  # they open on a click
 Item = Table | Chart
+Items = Sequence[Item | None]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,6 @@ class Section:
     beside: Sequence[PlanRun]
     """All runs of the folder, for the accuracy of what is measured here."""
     looks: Looks
-    """Of each label, the same in all sections."""
     unfinished: Sequence[str]
     """A note if runs of the plan are missing."""
     parts: list[Part] = field(default_factory=list)
@@ -91,10 +91,10 @@ def sections_of(found: ResultFolder) -> list[Section]:
         name = next(name for name in tries if name not in taken)
         costs = [(label, result) for label, result in results if result.counts is None]
         again = f"; run `{plan.command}` to finish" if plan.command else ""
-        missing, whole = len(plan.rows) - len(results), len(plan.rows)
-        note = f"{plan.title}: {missing} of {whole} runs are missing{again}."
-        unfinished = [note] if missing else []
-        sections.append(Section(name, plan, group_runs(own), costs, beside, looks, unfinished))
+        missing = len(plan.rows) - len(results)
+        note = f"{plan.title}: {missing} of {len(plan.rows)} runs are missing{again}."
+        notes = [note] if missing else []
+        sections.append(Section(name, plan, group_runs(own), costs, beside, looks, notes))
         sections[-1].show()
     return sections
 
@@ -108,10 +108,7 @@ def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
     return [record] if len(asked) > 1 else []
 
 
-Drawn = Iterator[tuple[str, str, Sequence[Item | None]]]
-
-
-def _parts(name: str, section: Section) -> Drawn:
+def _parts(name: str, section: Section) -> Iterator[tuple[str, str, Items]]:
     """Yield heading, name of the group, tables and figures of what a plan's `show` names."""
     groups, looks, costs = section.groups, section.looks, section.costs
     match name:
@@ -128,12 +125,11 @@ def _parts(name: str, section: Section) -> Drawn:
             both = [tables.efficiency_table(costs, section.beside), tables.passes_table(costs)]
             yield "Efficiency", "", both
     for group in groups:
-        yield from ((title, group.name, own) for title, own in _group_parts(name, group, looks))
+        for title, items in _group_parts(name, group, looks):
+            yield title, group.name, items
 
 
-def _group_parts(
-    name: str, group: RunGroup, looks: Looks
-) -> Iterator[tuple[str, Sequence[Item | None]]]:
+def _group_parts(name: str, group: RunGroup, looks: Looks) -> Iterator[tuple[str, Items]]:
     match name:
         case "comparison":
             yield (

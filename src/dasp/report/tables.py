@@ -103,8 +103,7 @@ def rivals_table(group: RunGroup) -> Table:
             rival = best(accuracy.drop(columns=[label], errors="ignore"))
             if result := compare(group, label, rival, protocol):
                 row = {"protocol": pretty(protocol), "method": label, "best rival": rival}
-                row |= {"difference": paired_cell(result), "verdict": result.verdict}
-                rows.append(row)
+                rows.append({**row, "difference": paired_cell(result), "verdict": result.verdict})
     return Table(
         "rivals",
         f"Difference to the best rival on the same samples, in points ({group.title}). The rival "
@@ -145,7 +144,7 @@ def options_table(group: RunGroup) -> Table:
 
 def runs_table(group: RunGroup) -> Table:
     """Return the accuracy of every run: one row per method and replicate."""
-    rows: dict[tuple[object, ...], dict[str, str | float | Cell]] = {}
+    rows: dict[tuple[object, ...], dict[str, Any]] = {}
     empty = {pretty(protocol): NAN for protocol in group.protocols}
     for run in sorted(group.runs, key=lambda run: (group.labels.index(run.label), run.replicate)):
         first = {"method": run.label, "model and seed": run.replicate_name, **empty}
@@ -155,10 +154,7 @@ def runs_table(group: RunGroup) -> Table:
 
 
 def forgetting_table(group: RunGroup) -> Table:
-    """Return the points of accuracy lost on clean data, for all modalities together and each alone.
-
-    Counted from before the first domain, at the end of each stream and at the worst point.
-    """
+    """Return the points lost on clean data, with all modalities and each alone, in each stream."""
     lost: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     for run in (run for run in group.runs if run.label != group.source):
         clean = dict(run.counts.clean_after or {})
@@ -168,7 +164,7 @@ def forgetting_table(group: RunGroup) -> Table:
             points = [100 * (clean[view][0] - right) / seen for right in clean[view]]
             mine = lost.setdefault((run.protocol, title), {})
             mine.setdefault(run.label, []).append((points[-1], max(points)))
-    rows: dict[tuple[str, str], dict[str, str | Cell]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for (protocol, title), by_label in lost.items():
         each = {n: tuple(map(mean_std, zip(*own, strict=True))) for n, own in by_label.items()}
         cells = mark_best({n: Cell(means, ENDS) for n, means in each.items()}, least=True)
@@ -369,9 +365,9 @@ def diagnosis_by_stream_table(streams: Sequence[RunGroup]) -> Table:
     for stream in streams:
         for label, _, bad, clean in stream.diagnosed():
             row = {"stream": stream.name, "method": label, "damaged": len(bad)}
-            row |= {"hit": 100 * bad["hit"].mean(), "clean": len(clean)}
+            row |= {"hit": 100 * bad["hit"].mean()}
             row |= {"healthy flagged": 100 * bad["alarm"][bad["healthy"]].mean()}
-            rows.append({**row, "left alone": 100 * (~clean["named"]).mean()})
+            rows.append({**row, "clean": len(clean), "left alone": 100 * (~clean["named"]).mean()})
     return Table(
         "diagnosis-by-stream",
         "Diagnosis by stream, over batches of all runs, shares in %. Hit: all damaged modalities "
