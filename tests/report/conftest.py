@@ -62,14 +62,8 @@ def made_result(
         name: [0.3 if name in found else 0.2 for found in biased] for name in words.values()
     }
     length, adapts = len(parts), method != "source"
-    batches = BatchCounts(
-        [int(part.sum()) for part in parts],
-        [len(part) for part in parts],
-        [adapts] * length,
-        [None] * length,
-        scores,
-        biased,
-    )
+    right, seen = [int(part.sum()) for part in parts], [len(part) for part in parts]
+    batches = BatchCounts(right, seen, [adapts] * length, [None] * length, scores, biased)
     run = RunConfig(
         data={"name": "shapes", "split": "test", "samples": samples, "seed": 0},
         model={"name": model, "digest": f"{model}-digest"},
@@ -83,17 +77,9 @@ def made_result(
         seed=seed,
         batch_size=batch_size,
     )
-    total = int(hits.sum())
-    counted = Counts(
-        100 * total / hits.size,
-        total,
-        hits.size,
-        counts,
-        batches,
-        length * adapts,
-        0,
-        clean_after=clean,
-    )
+    total, updates = int(hits.sum()), length * adapts
+    share = 100 * total / hits.size
+    counted = Counts(share, total, hits.size, counts, batches, updates, 0, clean_after=clean)
     seconds = {"load": 0.1, "adapt": 0.02 * length * (3 if adapts else 1)}
     measured = {"seconds": seconds, "samples_per_second": 900.0, "finished": f"2026-01-0{1 + seed}"}
     return Result(replace(run, **changes), counted, measured)
@@ -137,19 +123,9 @@ def written_folder(path, plans, show=("comparison",), missing=()):
     return path
 
 
-@pytest.fixture(scope="session")
-def make():
-    return made_result
-
-
-@pytest.fixture(scope="session")
-def make_cost():
-    return made_cost
-
-
-@pytest.fixture(scope="session")
-def write():
-    return written_folder
+make = pytest.fixture(lambda: made_result, scope="session", name="make")
+make_cost = pytest.fixture(lambda: made_cost, scope="session", name="make_cost")
+write = pytest.fixture(lambda: written_folder, scope="session", name="write")
 
 
 @pytest.fixture(scope="session")

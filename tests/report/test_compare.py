@@ -54,9 +54,8 @@ def test_swapping_two_methods_swaps_the_verdict(make, group, seed):
     draws = numpy_generator(seed, "swap")
     runs = [make(n, hits=draws.random((2, 64)) < draws.random()) for n in ("read", "dasp")]
     mine = group(*runs)
-    one, two = (
-        compare(mine, *pair, "interleaved") for pair in (("read", "dasp"), ("dasp", "read"))
-    )
+    one = compare(mine, "read", "dasp", "interleaved")
+    two = compare(mine, "dasp", "read", "interleaved")
     assert (two.difference, two.low, two.high) == (-one.difference, -one.high, -one.low)
     swapped = {"better": "worse", "worse": "better"}
     assert two.verdict == swapped.get(one.verdict, one.verdict)
@@ -142,16 +141,13 @@ def test_settings_are_never_averaged_together(make, groups):
 
 
 def test_what_must_not_be_averaged_in_a_setting_is_told_apart(make, group, groups):
-    fast, slow = make(options={"lr": 0.1}), make()
-    mine = group(fast, slow)
+    mine = group(make(options={"lr": 0.1}), make())
     assert mine.labels == ["dasp (lr=0.1)", "dasp (lr=0.001)"]
     assert "several lr" in mine.notes[0]
     whole, short = make("tent"), make("tent", domains=["video/fog/5"])
     found = groups(whole, short, make("tent", model="b"))
-    assert [(g.name, len(g.runs)) for g in found] == [
-        ("list of domains 1", 2),
-        ("list of domains 2", 1),
-    ]
+    assert [len(g.runs) for g in found] == [2, 1]
+    assert [g.name for g in found] == ["list of domains 1", "list of domains 2"]
 
 
 def test_a_run_made_twice_counts_once(make, group):
@@ -163,7 +159,6 @@ def test_a_run_made_twice_counts_once(make, group):
 
 
 def test_runs_of_different_lengths_cannot_be_paired(make, group):
-    short = make("source", samples=32).counts
-    cut = replace(make("source"), counts=short)
+    cut = replace(make("source"), counts=make("source", samples=32).counts)
     with pytest.raises(InputError, match=r"numbers of domains or samples \(32, 64\)"):
         compare(group(cut, make()), "dasp", "source", "interleaved")

@@ -38,21 +38,14 @@ def rows_of(table):
 
 @pytest.fixture
 def audio(make, group):
-    """Source and others on the audio domains of the paper; `counts` of 64 are right in each."""
+    """Source and others on the audio domains of the paper; `count` of 64 are right in each."""
 
-    def runs(*rows, **changes):
+    def runs(*rows, protocol="per_domain/audio", domains=AUDIO, **changes):
         found = []
         for label, method, count, options in (("source", "source", 32, {}), *rows):
-            result = make(
-                method,
-                changes.get("protocol", "per_domain/audio"),
-                domains=changes.get("domains", AUDIO),
-                right=[count] * len(changes.get("domains", AUDIO)),
-                named=[""] * 4 * len(changes.get("domains", AUDIO)),
-                options=options,
-                **({"data": changes["data"]} if "data" in changes else {}),
-            )
-            found.append((label, result))
+            shared = {"domains": domains, "options": options, "named": [""] * 4 * len(domains)}
+            right = [count] * len(domains)
+            found.append((label, make(method, protocol, right=right, **shared, **changes)))
         return group(*found)
 
     return runs

@@ -41,17 +41,12 @@ def test_the_main_table_by_hand(make, group):
     table = tables.main_table(group(*runs))
     source, tent, dasp = (row["interleaved"] for row in table.rows)
     assert source.means[0] == pytest.approx(mean_std([50, 25]))
-    assert dasp.means == (
-        pytest.approx(mean_std([100, 50])),
-        pytest.approx(mean_std([50, 25])),
-    )
+    assert dasp.means[0] == pytest.approx(mean_std([100, 50]))
     assert (dasp.best, tent.best) == (True, False)
     assert (dasp.worse, tent.worse) == (False, True)
-    head, line = table.to_csv().splitlines()[0], table.to_csv().splitlines()[-1]
-    assert head == (
-        "method,interleaved accuracy,interleaved accuracy std,interleaved gain,"
-        "interleaved gain std,n"
-    )
+    head, *_, line = table.to_csv().splitlines()
+    parts = ("accuracy", "accuracy std", "gain", "gain std")
+    assert head.split(",") == ["method", *(f"interleaved {part}" for part in parts), "n"]
     assert line == "dasp,75,35.3553,37.5,17.6777,2"
 
 
@@ -98,15 +93,11 @@ def test_the_rival_is_the_best_of_the_others(grid, group):
 
 
 def test_every_run_links_to_its_page(make, group):
-    runs = [make(seed=0), make(seed=1), make("source", seed=1)]
-    table = tables.runs_table(group(*runs))
-    rows = [
-        (row["method"].text, row["model and seed"].text, row["interleaved"].run)
-        for row in table.rows
-    ]
-    assert sorted(rows) == sorted(
+    runs = [make("source", seed=1), make(seed=0), make(seed=1)]
+    rows = [[*row.values()] for row in tables.runs_table(group(*runs)).rows]
+    assert [(row[0].text, row[1].text, row[2].run) for row in rows] == [
         (r.run.method, f"shapes_0, seed {r.run.seed}", r.run.key) for r in runs
-    )
+    ]
 
 
 def test_options(make, group):
@@ -229,16 +220,13 @@ def test_efficiency_and_passes(make, make_cost, group):
     costs = [("source", make_cost("source", 1.0, 0)), ("dasp", make_cost())]
     runs = group(make(right=[64, 32]), make("source", right=[32, 0])).runs
     found = numbers_of(tables.efficiency_table(costs, runs))
-    assert found["dasp", "shapes_0"] | {"× Source std": 0.0} == {
+    spread = {"samples/s std", "with loading std", "× Source std", "× Source, processor std"}
+    assert found["dasp", "shapes_0"] == dict.fromkeys(spread, 0.0) | {
         "accuracy, %": 75.0,
         "samples/s": 32.0,
-        "samples/s std": 0.0,
         "with loading": 25.6,
-        "with loading std": 0.0,
         "× Source": 2.0,
-        "× Source std": 0.0,
         "× Source, processor": 2.0,
-        "× Source, processor std": 0.0,
         "MiB above start": 40.0,
         "MiB in all": 340.0,
         "trained": 100.0,
@@ -273,17 +261,9 @@ def test_every_format_marks_best_worse_and_published(sample_table):
     console = Console(width=80, color_system=None, record=True, file=io.StringIO())
     console.print(sample_table.to_rich())
     assert "76.7 ±0.5  ▼−1.0" in console.export_text()
-    rows = list(csv.reader(io.StringIO(sample_table.to_csv())))
-    assert rows[0] == [
-        "a|b_c",
-        "x accuracy",
-        "x accuracy std",
-        "x gain",
-        "x gain std",
-        "p",
-        "p std",
-    ]
-    assert rows[1] == ["50 % & more", "76.71", "0.52", "-1", "", "3.25", ""]
+    head, first, _ = sample_table.to_csv().splitlines()
+    assert head == "a|b_c,x accuracy,x accuracy std,x gain,x gain std,p,p std"
+    assert first == "50 % & more,76.71,0.52,-1,,3.25,"
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.booleans())

@@ -55,8 +55,7 @@ def main_table(group: RunGroup) -> Table:
         runs = "–".join(dict.fromkeys((str(min(counts)), str(max(counts)))))
         each = {pretty(protocol): own[label] for protocol, own in cells.items()}
         rows.append({"method": label, **each, "n": runs})
-    caption = f"Accuracy in %, and gain over Source in points ({group.title})"
-    return Table("main", caption, rows)
+    return Table("main", f"Accuracy in %, and gain over Source in points ({group.title})", rows)
 
 
 def domain_table(group: RunGroup, protocol: str) -> Table:
