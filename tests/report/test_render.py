@@ -92,8 +92,7 @@ def test_a_label_looks_the_same_in_every_figure():
 
 
 def test_the_report_of_a_folder(grid, make_cost, write, tmp_path, capsys):
-    rows = [(r.run.method, r) for r in grid]
-    folder = write(tmp_path / "results", {"methods": rows})
+    folder = write(tmp_path / "results", {"methods": [(r.run.method, r) for r in grid]})
     write(folder, {"costs": [("dasp", make_cost())]}, show=["efficiency"])
     assert report(folder, out=tmp_path / "out", figures=True) == 0
     page = Page((tmp_path / "out" / "report.html").read_text())
@@ -108,11 +107,11 @@ def test_the_report_of_a_folder(grid, make_cost, write, tmp_path, capsys):
     cells = re.findall(r"\d\d\.\d ±\d\.\d", (tables / "main.md").read_text())
     assert len(cells) >= 12
     assert all(cell in text for cell in cells)
-    stems = {path.stem for path in tables.iterdir()}
-    assert {"main", "runs", "options", "paired", "rivals", "diagnosis"} <= stems
+    expected = {"main", "runs", "options", "paired", "rivals", "diagnosis"}
+    assert expected <= {path.stem for path in tables.iterdir()}
     assert {path.suffix for path in tables.iterdir()} == {".csv", ".md", ".tex"}
-    drawn = list((tmp_path / "out" / "figures").rglob("*.*"))
-    assert {path.suffix for path in drawn} == {".svg", ".pdf", ".png"}
+    drawn = {path.suffix for path in (tmp_path / "out" / "figures").rglob("*.*")}
+    assert drawn == {".svg", ".pdf", ".png"}
     printed = capsys.readouterr().out
     assert "Plan methods" in printed
     assert "report.html" in printed
@@ -125,8 +124,7 @@ def test_the_numbers_of_a_run_are_in_the_page(make, write, tmp_path):
     text = (folder / "report.html").read_text()
     data = re.search(r'id="run-data">(.*?)</script>', text, re.S)[1]
     found = json.loads(data)["runs"][run.run.key]
-    assert found["label"] == "</script>"
-    assert sum(found["right"]) == 48
+    assert (found["label"], sum(found["right"])) == ("</script>", 48)
     assert found["domains"] == [32, 16]
     assert found["scores"]["video"] == [0.3] * 4 + [0.2] * 4
     assert found["named"] == {"audio": [4, 5, 6, 7], "video": [0, 1, 2, 3]}

@@ -141,8 +141,8 @@ def test_sensitivity_includes_the_value_of_the_row_itself(make, group):
 def test_batch_sizes_side_by_side(make, groups):
     sizes = {16: 32, 32: 64}
     mine = groups(*(make(batch_size=size, right=[n, n]) for size, n in sizes.items()))
-    found = numbers_of(tables.batch_size_table(mine))
-    assert found == {("dasp", "interleaved"): {"batch 16": 50.0, "batch 32": 100.0}}
+    expected = {("dasp", "interleaved"): {"batch 16": 50.0, "batch 32": 100.0}}
+    assert numbers_of(tables.batch_size_table(mine)) == expected
     assert not tables.batch_size_table(mine[:1]).rows
 
 
