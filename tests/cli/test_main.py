@@ -98,7 +98,6 @@ def test_a_place_that_cannot_be_written_is_one_line(capsys, tmp_path, media):
         ["preview", pets, "--out", "/proc/x"],
         ["corrupt", pets, *few, "--out", "/proc/x"],
         ["corrupt", pets, *few, "--out", tmp_path / "file"],
-        ["preview", pets, "--out", "/proc/x"],
     ):
         assert main([str(word) for word in words]) == 2
         captured = capsys.readouterr()
