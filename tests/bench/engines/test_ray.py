@@ -16,7 +16,7 @@ from dasp.bench import references
 from dasp.bench.datasets import DataOptions
 from dasp.bench.engines import open_engine
 from dasp.bench.engines import ray as ray_module
-from dasp.bench.engines.ray import Ray, _Submitted, connected, pack_shipment, portable
+from dasp.bench.engines.ray import connected, features_on_node, pack_shipment, portable, unpack
 from dasp.bench.plan import with_methods
 from dasp.bench.references import find_method
 from dasp.bench.results import digest, done_keys, is_done, read_folder
@@ -49,7 +49,7 @@ def jobs_of(plan):
 )
 def test_impossible_options_are_refused(plan, workspace, workers, options, message):
     with pytest.raises(OptionError, match=message):
-        open_engine("ray", **options).run(jobs_of(plan), replace(workspace, workers=workers))
+        open_engine("ray", **options)(jobs_of(plan), replace(workspace, workers=workers), False)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}"])
@@ -58,7 +58,7 @@ def test_an_address_where_nobody_answers_is_named(plan, workspace, address):
         free.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else will
         address = address.format(port=free.getsockname()[1])
         with pytest.raises(OptionError, match=f"the Ray cluster at {address} cannot be used"):
-            run_plan(plan, replace(workspace, workers=None), show=False, engine=Ray(address))
+            open_engine("ray", address=address)([], replace(workspace, workers=None), False)
 
 
 def test_paths_are_found_from_any_directory(plan, workspace, tmp_path, monkeypatch):
@@ -79,10 +79,10 @@ def test_paths_are_found_from_any_directory(plan, workspace, tmp_path, monkeypat
 def test_own_files_that_a_node_lacks_are_unpacked(plan, workspace, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(SMALL.read_text())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(references, "_moved", {})
+    monkeypatch.delitem(references.moved, "mine.py", raising=False)
     shipment = pack_shipment(jobs_of(with_methods(plan, ["mine.py:Mine"])), workspace)
     (tmp_path / "mine.py").unlink()
-    shipment.unpack()
+    unpack(shipment)
     assert find_method("mine.py:Mine").__name__ == "Mine"
     assert not (tmp_path / "mine.py").exists()
 
@@ -91,11 +91,12 @@ def test_another_model_or_other_data_on_a_node_are_refused(plan, workspace):
     job = portable(jobs_of(plan)[0])
     weights, samples = job.run.model["digest"], digest(job.run.data)
     shipment = pack_shipment([job], workspace)
-    assert shipment.features(job.model, job.data, weights, samples).model_digest == weights
+    here = shipment, job.model, job.data
+    assert features_on_node(*here, weights, samples).model_digest == weights
     with pytest.raises(DataError, match="other weights on a node"):
-        shipment.features(job.model, job.data, "0123456789abcdef", samples)
+        features_on_node(*here, "0123456789abcdef", samples)
     with pytest.raises(DataError, match="other data on a node"):
-        shipment.features(job.model, job.data, weights, "0123456789abcdef")
+        features_on_node(*here, weights, "0123456789abcdef")
 
 
 # On a cluster that is started here, for all the following tests.
@@ -121,7 +122,8 @@ def on_ray(cluster, workspace):
     """Run a plan on the cluster."""
 
     def run(plan, show=False, **needs):
-        return run_plan(plan, replace(workspace, workers=None), show=show, engine=Ray(**needs))
+        engine = open_engine("ray", **needs)
+        return run_plan(plan, replace(workspace, workers=None), show=show, engine=engine)
 
     return run
 
@@ -220,24 +222,12 @@ def test_an_interruption_keeps_what_is_done(
     assert counted(rows) == counted(local(watched, elsewhere))
 
 
-def test_two_runners_do_not_wait_for_each_other(watched, workspace, cluster, begun, monkeypatch):
+def test_two_runners_do_not_wait_for_each_other(watched, workspace, cluster, begun):
     """Each holds a run that the other wants, in threads here: locks know no difference."""
     first, second = jobs_of(replace(watched, seeds=(0, 1)))
-    met, add = threading.Barrier(2, timeout=60), _Submitted.add
-    seen = threading.local()
-
-    def add_and_meet(*given, **more):
-        added = add(*given, **more)
-        if not hasattr(seen, "met"):
-            seen.met = True
-            met.wait()
-        return added
-
-    monkeypatch.setattr(_Submitted, "add", add_and_meet)
+    place = replace(workspace, workers=None)
     runners = [
-        threading.Thread(
-            target=Ray().run, args=(jobs, replace(workspace, workers=None), False), daemon=True
-        )
+        threading.Thread(target=ray_module.run, args=(jobs, place, False), daemon=True)
         for jobs in ([first, second], [second, first])
     ]
     for runner in runners:
@@ -272,7 +262,8 @@ def test_two_nodes_have_a_store_each_and_one_does_the_runs_of_the_other_when_it_
     own = replace(workspace, store=Path("$SCRATCH/store"), workers=None)
     try:
         with meanwhile(lose_a_node):
-            rows = run_plan(watched, own, show=False, engine=Ray(cluster.address))
+            engine = open_engine("ray", address=cluster.address)
+            rows = run_plan(watched, own, show=False, engine=engine)
     finally:
         cluster.shutdown()
     seeds = [seed for seed, *_ in begun()]

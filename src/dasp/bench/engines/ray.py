@@ -10,8 +10,10 @@ import logging
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -21,12 +23,12 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
-from dasp.bench.cells import needed_features, run_job
+from dasp.bench.cells import fill_store, run_job
 from dasp.bench.datasets import DataOptions, Dataset
 from dasp.bench.engines import Workspace
 from dasp.bench.features import Features
 from dasp.bench.plan import Job
-from dasp.bench.references import absolute, find_model, model_digest, move_file, own_file
+from dasp.bench.references import absolute, find_model, model_digest, moved, own_file
 from dasp.bench.results import Result, claimed, digest, is_done, write_result
 from dasp.core.errors import DaspError, DataError, OptionError
 from dasp.core.progress import bars
@@ -34,100 +36,75 @@ from dasp.core.version import __version__
 from dasp.data.loading import cores
 
 RETRIES = 3  # of a task whose worker or node was lost; an error of its own is not tried again
-PATIENCE = 5.0  # seconds that cancelled tasks are given to end
-SUBMITTED = 256  # jobs at once: each holds a lock, which is an open file
+SUBMITTED = 256  # jobs at once: each holds a thread and a lock, which is an open file
 OBJECTS = 100 * 2**20  # bytes for what passes between processes: results, not features
 
 
-class Ray:
-    """A Ray cluster at an address, or one of this machine for as long as a run lasts."""
+def run(
+    jobs: Sequence[Job],
+    workspace: Workspace,
+    show: bool = True,
+    address: str | None = None,
+    cpus_per_run: float = 1.0,
+    gpus_per_run: float = 0.0,
+) -> None:
+    """Run every job on the cluster at an address, or on one of this machine; see `Engine`."""
+    if cpus_per_run <= 0 or gpus_per_run < 0:
+        raise OptionError(
+            "--cpus-per-run must be above 0 and --gpus-per-run not negative: "
+            f"{cpus_per_run:g}, {gpus_per_run:g}."
+        )
+    if workspace.workers == 0 or (workspace.workers and address):
+        raise OptionError(
+            "--workers is the number of CPUs of a Ray cluster that is started here, 1 or more: "
+            "leave it out if --address names a cluster."
+        )
+    with connected(address, workspace.workers or cores()), bars(show) as progress:
+        _check_fit({"CPU": cpus_per_run, "GPU": gpus_per_run})
+        shipment = ray.put(pack_shipment(jobs, workspace, "cuda" if gpus_per_run else "cpu"))
+        needs = {"num_cpus": cpus_per_run, "num_gpus": gpus_per_run}
+        task = ray.remote(_do).options(max_retries=RETRIES, **needs)
+        submitted: list[Any] = []
 
-    def __init__(
-        self, address: str | None = None, cpus_per_run: float = 1.0, gpus_per_run: float = 0.0
-    ) -> None:
-        if cpus_per_run <= 0 or gpus_per_run < 0:
-            raise OptionError(
-                "--cpus-per-run must be above 0 and --gpus-per-run not negative: "
-                f"{cpus_per_run:g}, {gpus_per_run:g}."
-            )
-        self.address = address
-        self.needs = {"num_cpus": cpus_per_run, "num_gpus": gpus_per_run}
+        def run_one(job: Job, wait: bool = False) -> bool:
+            """Run a job unless it is done; tell whether no other runner has it."""
+            with claimed(workspace.results, job.run.key, wait) as mine:
+                if mine and not is_done(workspace.results, job.run):
+                    run = task.remote((shipment,), portable(job))  # a tuple is not fetched at once
+                    submitted.append(run)
+                    write_result(workspace.results, _result(run, job))
+            return mine
 
-    def run(self, jobs: Sequence[Job], workspace: Workspace, show: bool = True) -> None:
-        """Run every job; see `Engine`."""
-        if workspace.workers == 0 or (workspace.workers and self.address):
-            raise OptionError(
-                "--workers is the number of CPUs of a Ray cluster that is started here, 1 or more: "
-                "leave it out if --address names a cluster."
-            )
-        with connected(self.address, workspace.workers or cores()), bars(show) as progress:
-            self._check_fit()
-            device = "cuda" if self.needs["num_gpus"] else "cpu"
-            shipment = ray.put(pack_shipment(jobs, workspace, device))
-            task = ray.remote(_do).options(max_retries=RETRIES, **self.needs)
-            bar = progress.add_task("run on the cluster", total=len(jobs))
-            with _Submitted(workspace.results, lambda: progress.advance(bar)) as submitted:
-                elsewhere = []
-                for job in jobs:
-                    submitted.collect(SUBMITTED - 1)
-                    if not submitted.add(job, task, (shipment,), wait=False):
-                        elsewhere.append(job)
-                # Another runner has the others: wait, and take over if it died. Nothing is held
-                # meanwhile: two runners that wait for each other would wait for ever.
-                submitted.collect(0)
-                for job in elsewhere:
-                    submitted.add(job, task, (shipment,), wait=True)
-                    submitted.collect(0)
-
-    def _check_fit(self) -> None:
-        """Refuse a cluster on which no node has room for a run, which would wait for ever."""
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        wanted = {"CPU": self.needs["num_cpus"], "GPU": self.needs["num_gpus"]}
-        have = [node["Resources"] for node in nodes if node["Alive"]]
-        if not any(all(own.get(n, 0.0) >= c for n, c in wanted.items()) for own in have):
-            there = "; ".join(", ".join(f"{own.get(n, 0.0):g} {n}" for n in wanted) for own in have)
-            raise OptionError(
-                f"no node of the cluster has {wanted['CPU']:g} CPU and {wanted['GPU']:g} GPU for a "
-                f"run (there are: {there}): lower --cpus-per-run or --gpus-per-run."
-            )
+        pool = ThreadPoolExecutor(SUBMITTED)
+        runs = {pool.submit(run_one, job): job for job in jobs}
+        bar = progress.add_task("run on the cluster", total=len(runs))
+        try:
+            for run in as_completed(runs):
+                run.result()
+                progress.advance(bar)
+            # Another runner has the others: wait, and take over if it died. Nothing is held
+            # meanwhile: two runners that wait for each other would wait for ever.
+            for run, job in runs.items():
+                if not run.result():
+                    run_one(job, wait=True)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while any(run.running() for run in runs):  # after an error or an interruption
+                for run in submitted:
+                    ray.cancel(run, force=True)
+                time.sleep(0.1)
 
 
-class _Submitted:
-    """The tasks under way, each with the lock of its run; cancelled if the block fails."""
-
-    def __init__(self, results: Path, tick: Callable[[], None]) -> None:
-        self.results, self.tick = results, tick
-        self._tasks: dict[Any, tuple[Job, ExitStack]] = {}
-
-    def __enter__(self) -> "_Submitted":
-        return self
-
-    def __exit__(self, kind: object, *error: object) -> None:
-        if kind is not None:
-            with suppress(RayError):
-                for task in self._tasks:
-                    ray.cancel(task)
-                ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=PATIENCE)
-        for _, lock in self._tasks.values():
-            lock.close()
-
-    def add(self, job: Job, task: Any, shipment: tuple[Any], wait: bool) -> bool:
-        """Submit a job unless it is done; tell whether no other runner has it."""
-        with ExitStack() as stack:
-            if not stack.enter_context(claimed(self.results, job.run.key, wait)):
-                return False
-            if not is_done(self.results, job.run):
-                self._tasks[task.remote(shipment, portable(job))] = job, stack.pop_all()
-        return True
-
-    def collect(self, left: int) -> None:
-        """Write the results of tasks as they are done, until so many are left."""
-        while len(self._tasks) > left:
-            (task,), _ = ray.wait(list(self._tasks))
-            job, lock = self._tasks.pop(task)
-            with lock:
-                write_result(self.results, _result(task, job))
-            self.tick()
+def _check_fit(wanted: dict[str, float]) -> None:
+    """Refuse a cluster on which no node has room for a run, which would wait for ever."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    have = [{n: node["Resources"].get(n, 0.0) for n in wanted} for node in nodes if node["Alive"]]
+    if not any(all(own[name] >= wanted[name] for name in wanted) for own in have):
+        there = "; ".join(", ".join(f"{own[name]:g} {name}" for name in wanted) for own in have)
+        raise OptionError(
+            f"no node of the cluster has {wanted['CPU']:g} CPU and {wanted['GPU']:g} GPU for a "
+            f"run (there are: {there}): lower --cpus-per-run or --gpus-per-run."
+        )
 
 
 def _result(task: Any, job: Job) -> Result:
@@ -141,17 +118,20 @@ def _result(task: Any, job: Job) -> Result:
     except TaskCancelledError:
         raise KeyboardInterrupt from None
     except RayError as error:
-        why = str(error).strip().partition("\n")[0]
         raise DataError(
-            f"{job.name} lost its worker {RETRIES + 1} times: {why} If memory ran out, raise "
-            "--cpus-per-run so that fewer run side by side; then run it again, what is finished is "
-            "kept."
+            f"{job.name} lost its worker {RETRIES + 1} times: {_first_line(error)} If memory ran "
+            "out, raise --cpus-per-run so that fewer run side by side; then run it again, what is "
+            "finished is kept."
         ) from error
     return result
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
 @contextmanager
-def connected(address: str | None, cpus: int | None) -> Iterator[None]:
+def connected(address: str | None, cpus: int) -> Iterator[None]:
     """Connect to the cluster at an address, or start one here; leave it at the end.
 
     A program that is connected already stays connected.
@@ -160,18 +140,23 @@ def connected(address: str | None, cpus: int | None) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would go over the network
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        options |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECTS}
     try:
-        if address is None:
-            quiet |= {"include_dashboard": False, "object_store_memory": OBJECTS}
-            ray.init("local", num_cpus=cpus, **quiet)
-        else:
-            host, colon, port = address.rpartition("://")[2].rpartition(":")
-            if colon and port.isdigit():  # fail at once: Ray would try for minutes
-                socket.create_connection((host, int(port)), timeout=10).close()
-            ray.init(address, **quiet)
+        host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
+        if colon and port.isdigit():  # fail at once: Ray would try for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(address or "local", **options)
     except Exception as error:  # Ray has no class of its own for what may go wrong here
-        raise OptionError(_unreachable(address, error)) from error
+        why = _first_line(error).rstrip(".")
+        raise OptionError(
+            f"Ray could not be started on this machine: {why}. Try again when it is less busy, or "
+            "use --engine local."
+            if address is None
+            else f"the Ray cluster at {address} cannot be used: {why}. `ray start --head` starts "
+            "one and `ray status` shows it; if it asks for a token, set RAY_AUTH_MODE=token."
+        ) from error
     # Ray prints a page of its log about a lost node to standard output, where the report goes.
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         try:
@@ -180,84 +165,63 @@ def connected(address: str | None, cpus: int | None) -> Iterator[None]:
             ray.shutdown()
 
 
-def _unreachable(address: str | None, error: Exception) -> str:
-    why = str(error).strip().partition("\n")[0].rstrip(".")
-    if address is None:
-        return (
-            f"Ray could not be started on this machine: {why}. Try again when it is less busy, or "
-            "use --engine local."
-        )
-    return (
-        f"the Ray cluster at {address} cannot be used: {why}. `ray start --head` starts one and "
-        "`ray status` shows it; if it asks for a token, set RAY_AUTH_MODE=token."
-    )
-
-
 @dataclass(frozen=True)
 class Shipment:
     """What workers are sent once: data, paths, a user's own files, and versions to compare."""
 
-    datasets: dict[DataOptions, Dataset]
-    """Opened once for all, but those of a user's own files, which a worker must import first."""
     workspace: Workspace
-    files: dict[str, bytes]
-    """A user's own files, by the names that references give them."""
-    folder: Path
-    """From which these names are seen."""
     device: str
+    datasets: dict[DataOptions, Dataset]  # opened, but those of own files, not yet imported there
+    files: dict[str, bytes]  # a user's own, by the names that references give them
+    folder: Path  # from which these names are seen
     versions: dict[str, str]
-
-    def unpack(self) -> None:
-        """Prepare this process to run jobs, after checking that it has the same software."""
-        here = versions()
-        for name, version in self.versions.items():
-            if here[name] != version:
-                raise OptionError(
-                    f"a node of the cluster has {name} {here[name]}, but the run was started with "
-                    f"{version}: install the same on all nodes."
-                )
-        for name, content in self.files.items():
-            path = self.folder / name
-            if not (path.is_file() and path.read_bytes() == content):
-                path = Path(_own_folder().name) / hashlib.sha256(content).hexdigest() / path.name
-                path.parent.mkdir(exist_ok=True)
-                path.write_bytes(content)
-            move_file(name, path)
-
-    def features(self, reference: str, data: DataOptions, weights: str, samples: str) -> Features:
-        """Open a model and data; they must have the digests that the run was planned with."""
-        model = find_model(reference).to(self.device)
-        if model_digest(model, reference) != weights:
-            raise DataError(
-                f"{reference} has other weights on a node than where the run was started: copy the "
-                "same file to all nodes, or put it on a path that they share."
-            )
-        dataset = self.datasets[data] if data in self.datasets else data.open()
-        if digest(dataset.identity) != samples:
-            raise DataError(
-                f"{data.name} gives other data on a node than where the run was started: copy the "
-                "same data to all nodes, or put them on a path that they share."
-            )
-        return Features(dataset, model, self.workspace.open_store(), weights)
 
 
 def pack_shipment(jobs: Sequence[Job], workspace: Workspace, device: str = "cpu") -> Shipment:
-    """Collect what workers need; paths that must be the same on all nodes are made absolute."""
-    references = {job.model for job in jobs} | {job.run.method for job in jobs}
-    references |= {job.data.name for job in jobs}
-    opened = {portable(job).data for job in jobs if own_file(job.data.name) is None}
+    """Collect what workers need; a store's path must be absolute, or read by each node itself."""
+    references = {name for job in jobs for name in (job.model, job.run.method, job.data.name)}
     names = {name for name in map(own_file, references) if name is not None}
-    store = workspace.store
-    if str(store)[:1] not in ("~", "$"):  # which each node reads in its own way
-        store = store.resolve()
-    return Shipment(
-        {data: data.open() for data in opened},
-        replace(workspace, store=store),
-        {name: Path(name).read_bytes() for name in names},
-        Path.cwd(),
-        device,
-        versions(),
-    )
+    opened = {portable(job).data for job in jobs if own_file(job.data.name) is None}
+    if str(workspace.store)[:1] not in ("~", "$"):
+        workspace = replace(workspace, store=workspace.store.resolve())
+    files = {name: Path(name).read_bytes() for name in names}
+    datasets = {data: data.open() for data in opened}
+    return Shipment(workspace, device, datasets, files, Path.cwd(), versions())
+
+
+def unpack(shipment: Shipment) -> Shipment:
+    """Prepare this process to run jobs, after checking that it has the same software."""
+    for name, here in versions().items():
+        if here != shipment.versions[name]:
+            raise OptionError(
+                f"a node of the cluster has {name} {here}, but the run was started with "
+                f"{shipment.versions[name]}: install the same on all nodes."
+            )
+    for name, content in shipment.files.items():
+        path = shipment.folder / name
+        if not (path.is_file() and path.read_bytes() == content):
+            path = Path(tempfile.mkdtemp(prefix="dasp-own-"), path.name)
+            path.write_bytes(content)
+        moved[name] = path
+    return shipment
+
+
+def features_on_node(
+    shipment: Shipment, model: str, data: DataOptions, weights: str, samples: str
+) -> Features:
+    """Open a model and data; they must have the digests that the run was planned with."""
+    found = find_model(model).to(shipment.device)
+    dataset = shipment.datasets[data] if data in shipment.datasets else data.open()
+    for what, same in (
+        (f"{model} has other weights", model_digest(found, model) == weights),
+        (f"{data.name} gives other data", digest(dataset.identity) == samples),
+    ):
+        if not same:
+            raise DataError(
+                f"{what} on a node than where the run was started: copy the same files to all "
+                "nodes, or put them on a path that they share."
+            )
+    return Features(dataset, found, shipment.workspace.open_store(), weights)
 
 
 def portable(job: Job) -> Job:
@@ -280,35 +244,20 @@ def versions() -> dict[str, str]:
     }
 
 
-@cache
-def _own_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Return a folder of this process alone, for files that are not on this machine."""
-    return tempfile.TemporaryDirectory(prefix="dasp-own-")
-
-
-def _do(reference: tuple[Any], job: Job) -> Result:
+def _do(shipment: tuple[Any], job: Job) -> Result:
     """Run one job in a worker."""
     torch.set_num_threads(1)
-    known = (job.run.model["digest"], digest(job.run.data))
-    features = _features(reference, job.model, job.data, known)
-    specs = needed_features(job, features.modalities)
-    first = int(job.run.key, 16) % len(specs)
-    for spec in (*specs[first:], *specs[:first]):  # jobs side by side compute different arrays
-        features.get(spec)
+    weights, samples = job.run.model["digest"], digest(job.run.data)
+    features = _features(shipment, job.model, job.data, weights, samples)
+    fill_store(job, features)
     return run_job(job, features)
 
 
 @lru_cache(maxsize=1)
-def _unpacked(reference: tuple[Any]) -> Shipment:
-    """Return the shipment, fetched and unpacked once per process and run."""
-    shipment: Any = ray.get(reference[0])
-    assert isinstance(shipment, Shipment)
-    shipment.unpack()
-    return shipment
+def _unpacked(shipment: tuple[Any]) -> Shipment:
+    return unpack(ray.get(shipment[0]))
 
 
 @lru_cache(maxsize=4)
-def _features(
-    shipment: tuple[Any], model: str, data: DataOptions, known: tuple[str, str]
-) -> Features:
-    return _unpacked(shipment).features(model, data, *known)
+def _features(shipment: tuple[Any], *known: Any) -> Features:
+    return features_on_node(_unpacked(shipment), *known)
