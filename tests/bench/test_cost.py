@@ -10,7 +10,6 @@ import torch
 import dasp
 from dasp.bench.cost import counted_passes, measure, measure_costs
 from dasp.bench.plan import MethodRow
-from dasp.bench.references import find_model
 from dasp.bench.results import done_keys
 from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError
@@ -50,12 +49,12 @@ def encoded(gradient, forward=16, backward=0, call="encode"):
     return {(call, name, gradient): (forward, backward) for name in BOTH}
 
 
-def fused(call="fuse", modalities="audio+video", gradient=True, forward=16, backward=16):
-    return {(call, modalities, gradient): (forward, backward if gradient else 0)}
-
-
 def own_norms(gradient, backward):
     return encoded(gradient, 16, backward, "fuse_own_norm")
+
+
+def fused(call="fuse", modalities="audio+video", gradient=True, forward=16, backward=16):
+    return {(call, modalities, gradient): (forward, backward if gradient else 0)}
 
 
 FROZEN, TUNED, IDLE = encoded(False), encoded(True, 16, 16), encoded(True, 16, 0)
@@ -152,31 +151,24 @@ def costs(plan):
     return replace(plan, kind="efficiency", protocols=("interleaved",))
 
 
-def measured(plan, features, label):
-    (job,) = [job for own, job in plan.jobs() if own == label]
-    job = replace(job, run=replace(job.run, cost={"rounds": 2, "threads": 1}))
-    return measure(job, features)
-
-
-def test_a_stream_is_counted_and_rounds_take_turns(costs, features):
-    found = measured(costs, features, "tent")
-    assert (found["samples"], found["batches"], found["updates"]) == (40, 6, 6)
-    assert [row["call"] for row in found["passes"]] == ["encode", "encode", "fuse"]
-    for row in found["passes"]:
+def test_streams_and_parameters_are_counted_and_rounds_take_turns(costs, features):
+    found = {}
+    for label, job in costs.jobs():
+        run = replace(job.run, cost={"rounds": 2, "threads": 1})
+        found[label] = measure(replace(job, run=run), features)
+    tent, source, own = (found[label] for label in ("tent", "source", "dasp"))
+    assert (tent["samples"], tent["batches"], tent["updates"]) == (40, 6, 6)
+    assert [row["call"] for row in tent["passes"]] == ["encode", "encode", "fuse"]
+    for row in tent["passes"]:
         assert (row["gradient"], row["forward"], row["backward"]) == (True, 40, 40)
-    assert len(found["rounds"]) == len(found["source"]) == 2
-    for seconds in found["rounds"] + found["source"]:
+    assert len(tent["rounds"]) == len(tent["source"]) == 2
+    for seconds in tent["rounds"] + tent["source"]:
         assert set(seconds) == {"load", "adapt", "processor"}
         assert seconds["adapt"] > 0
-
-
-def test_parameters_are_the_methods_own(costs, features):
-    total = sum(parameter.numel() for parameter in find_model(costs.models[0]).parameters())
-    found = measured(costs, features, "source")
-    assert (found["trainable"], found["total"], found["updates"]) == (0, total, 0)
-    found = measured(costs, features, "dasp")
+    total = sum(parameter.numel() for parameter in features.model.parameters())
+    assert (source["trainable"], source["total"], source["updates"]) == (0, total, 0)
     adapters = 2 * (16 * 16 + 2 * 32 * 16)  # width 16: a plastic map, a stable one of rank 32
-    assert (found["trainable"], found["total"]) == (adapters, total + adapters)
+    assert (own["trainable"], own["total"]) == (adapters, total + adapters)
 
 
 def test_each_method_has_a_new_process_and_is_measured_once(costs, workspace, monkeypatch):

@@ -42,11 +42,9 @@ def test_workers_and_the_store_do_not_change_a_bit(plan, workspace, elsewhere, c
     alone = counted(run_plan(plan, workspace, show=False))
     assert counted(run_plan(plan, replace(elsewhere, workers=2), show=True)) == alone
     torch.set_num_threads(1)
-    bare = {
-        label: [run_job(job, Features(plan.data.open(), find_model(job.model), None))]
-        for label, job in ((job.run.key, job) for _, job in plan.jobs())
-    }
-    assert counted(bare) == alone
+    for _, job in plan.jobs():
+        bare = run_job(job, Features(plan.data.open(), find_model(job.model), None))
+        assert counted({"": [bare]}).items() <= alone.items()
 
 
 def test_rows_that_are_the_same_run_are_run_once(one_run, workspace):
@@ -154,16 +152,11 @@ def kill(process):
     process.join()
 
 
-@pytest.fixture
-def longer(plan):
-    """Eight runs, of which some tune the encoder."""
-    rows = {name: MethodRow(name, {"lr": 1e-3}) for name in ("source", "tent", "read", "dasp")}
-    return replace(plan, methods=rows)
-
-
 def test_killed_at_any_moment_it_ends_with_the_same_results(
-    longer, workspace, elsewhere, counted, wait_until
+    plan, workspace, elsewhere, counted, wait_until
 ):
+    rows = {name: MethodRow(name, {"lr": 1e-3}) for name in ("source", "tent", "read", "dasp")}
+    longer = replace(plan, methods=rows)
     expected = counted(run_plan(longer, elsewhere, show=False))
     assert len(expected) == 8
     both = replace(workspace, workers=2)

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dasp.bench.features import FLOAT32, Features, FeatureSpec
 from dasp.bench.plan import Job
 from dasp.bench.references import find_method
 from dasp.bench.results import BatchCounts, Counts, DomainCount, Result
-from dasp.core.clock import Clock, Seconds, drawn_ahead, timed
+from dasp.core.clock import Clock, drawn_ahead, timed
 from dasp.core.seeding import numpy_generator
-from dasp.core.types import Batch, Inputs, Outcome
+from dasp.core.types import Inputs, Outcome
 from dasp.core.version import __version__
 from dasp.methods import Adaptation, adapt
 from dasp.streams.protocols import CLEAN, Visit, sample_order
@@ -71,11 +72,11 @@ def run_job(job: Job, features: Features) -> Result:
                 if visit.reset:
                     tta.reset()
                 stops.append((visit, []))
-                for _, numbers, batch in group:
+                for _, numbers, inputs in group:
                     with clock.on("adapt"):
-                        outcome = _call(tta, batch.inputs)
-                    hits = outcome.logits.argmax(dim=1).cpu() == batch.labels
-                    stops[-1][1].append((numbers, hits.numpy(), outcome))
+                        outcome = _call(tta, inputs)
+                    hits = _hits(outcome.logits, features, numbers)
+                    stops[-1][1].append((numbers, hits, outcome))
                 if job.run.clean_after:
                     clean.append(_clean_right(tta, job, features, clock))
     finally:
@@ -87,7 +88,12 @@ def run_job(job: Job, features: Features) -> Result:
         seen = min(job.run.clean_after, len(features.labels))
         right = {name: [after[name] for after in clean] for name in clean[0]}
         counts = replace(counts, clean_after={"seen": seen, **right})
-    return Result(job.run, counts, _measured(clock.seconds, counts.seen, features))
+    measured = {
+        "seconds": {name: round(value, 3) for name, value in clock.seconds.items()},
+        "peak_mib": round(peak_mib(), 1),
+        "samples_per_second": round(counts.seen / max(clock.seconds["adapt"], 1e-9), 1),
+    }
+    return Result(job.run, counts, measured | provenance(features.device.type))
 
 
 def start(job: Job, features: Features) -> Adaptation:
@@ -108,40 +114,42 @@ def stream_length(job: Job) -> int:
         here = visit.batches(job.run.data["samples"], job.run.batch_size)
         batches = here + (0 if visit.reset else batches)
         longest = max(longest, batches)
-    steps: int = job.run.options["steps"]
-    return longest * steps
+    return longest * int(job.run.options["steps"])
 
 
 def _source_inputs(features: Features, samples: int) -> Inputs:
     """Return clean training samples as one batch, kept in the store."""
     dataset = features.dataset.source(samples)
     source = Features(dataset, features.model, features.store, features.model_digest)
-    count = len(source.labels)
-    ((_, inputs),) = source.batches([CLEAN], encoded=False, order=np.arange(count), size=count)
+    everything = np.arange(len(source.labels))
+    ((_, inputs),) = source.batches([CLEAN], False, everything, len(everything))
     return inputs
 
 
 def _stream(
     features: Features, job: Job, encoded: bool, threads: int
-) -> Iterator[tuple[Visit, NDArray[np.int64], Batch]]:
+) -> Iterator[tuple[Visit, NDArray[np.int64], Inputs]]:
     """Yield every batch of a stream with its visit and the numbers of its samples."""
     torch.set_num_threads(threads)  # a new thread has a number of its own
     for visit in job.visits():
-        for numbers, batch in batches_of(features, visit, job, encoded):
-            yield visit, numbers, batch
+        for numbers, inputs in batches_of(features, visit, job, encoded):
+            yield visit, numbers, inputs
 
 
 def batches_of(
     features: Features, visit: Visit, job: Job, encoded: bool
-) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+) -> Iterator[tuple[NDArray[np.int64], Inputs]]:
     """Yield a visit's batches and the numbers of their samples, in the order of (seed, visit)."""
     run = job.run
     rng = numpy_generator(run.seed, "order", *visit.purpose)
-    labels = features.labels.repeat(len(visit.conditions))
-    order = sample_order(visit.order, labels.numpy(), run.batch_size, rng)
-    stream = features.batches(visit.conditions, encoded, order, run.batch_size, run.tokens)
-    for numbers, inputs in stream:
-        yield numbers, Batch(inputs, labels[numbers], domain=visit.name)
+    labels = features.labels.repeat(len(visit.conditions)).numpy()
+    order = sample_order(visit.order, labels, run.batch_size, rng)
+    return features.batches(visit.conditions, encoded, order, run.batch_size, run.tokens)
+
+
+def _hits(logits: Tensor, features: Features, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    labels = features.labels[numbers % len(features.labels)]
+    return (logits.argmax(dim=1).cpu() == labels).numpy()
 
 
 def _call(tta: Adaptation, inputs: Inputs) -> Outcome:
@@ -155,10 +163,9 @@ def _clean_right(tta: Adaptation, job: Job, features: Features, clock: Clock) ->
     right: Counter[str] = Counter()
     with tta.frozen(), clock.on("evaluate"):
         for numbers, inputs in features.batches([CLEAN], encoded, rows, run.batch_size, run.tokens):
-            labels = features.labels[numbers]
             alone = tta.alone_on_tokens(inputs) if encoded else tta.alone(inputs)
             for name, logits in {"joint": _call(tta, inputs).logits, **alone}.items():
-                right[name] += int((logits.argmax(dim=1).cpu() == labels).sum())
+                right[name] += int(_hits(logits, features, numbers).sum())
     return right
 
 
@@ -204,15 +211,6 @@ def _batch_counts(answers: Sequence[Answer]) -> BatchCounts:
         scores={n: [d.scores.get(n) for d in found] for n in names} if diagnosed else None,
         biased=[sorted(d.biased) for d in found] if diagnosed else None,
     )
-
-
-def _measured(seconds: Seconds, samples: int, features: Features) -> dict[str, Any]:
-    return {
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "peak_mib": round(peak_mib(), 1),
-        "samples_per_second": round(samples / max(seconds["adapt"], 1e-9), 1),
-        **provenance(features.device.type),
-    }
 
 
 def peak_mib() -> float:

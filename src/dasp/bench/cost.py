@@ -4,9 +4,8 @@ import copy
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -154,8 +153,8 @@ def _walk(tta: Adaptation, job: Job, features: Features) -> tuple[dict[str, Any]
 def _batches(features: Features, job: Job) -> Iterator[tuple[bool, Inputs]]:
     """Yield raw batches in the order of the stream, and whether a reset comes before each."""
     for visit in job.visits():
-        for number, (_, batch) in enumerate(batches_of(features, visit, job, encoded=False)):
-            yield visit.reset and number == 0, batch.inputs
+        for number, (_, inputs) in enumerate(batches_of(features, visit, job, encoded=False)):
+            yield visit.reset and number == 0, inputs
 
 
 def memory_mib(name: str) -> float | None:
@@ -169,26 +168,16 @@ def memory_mib(name: str) -> float | None:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(name)), None)
 
 
-@dataclass(frozen=True, order=True)
-class PassKind:
-    """A part of the model as it is run: which call, on which modalities, kept for a gradient?"""
-
-    call: str
-    modalities: tuple[str, ...]
-    gradient: bool
-
-
 class Passes:
-    """Samples that went through each stage; half a batch counts half of it.
+    """Samples that went through each stage: (call, modalities, kept for a gradient?).
 
-    A sample of which some tokens are left out counts as one. A forward has a gradient if its
-    output can be differentiated. A backward is counted each time a gradient arrives at that
-    output.
+    Half a batch counts half of it; a sample of which some tokens are left out counts as one. A
+    backward is counted each time a gradient arrives at the output of a forward.
     """
 
     def __init__(self) -> None:
-        self.forward: Counter[PassKind] = Counter()
-        self.backward: Counter[PassKind] = Counter()
+        self.forward: Counter[tuple[str, tuple[str, ...], bool]] = Counter()
+        self.backward: Counter[tuple[str, tuple[str, ...], bool]] = Counter()
         self._inside = False
 
     def run(self, name: str, call: Callable[..., Any], first: Any, *rest: Any, **more: Any) -> Any:
@@ -208,26 +197,25 @@ class Passes:
             self._count(stage, tuple(fused), len(out.logits), out)
         return out
 
-    def _count(self, call: str, modalities: tuple[str, ...], samples: int, out: Any) -> None:
-        results = [value for value in tensors(out) if value.requires_grad]
-        stage = PassKind(call, modalities, bool(results))
-        self.forward[stage] += samples
+    def _count(self, call: str, names: tuple[str, ...], samples: int, out: Any) -> None:
+        results = [value for value in _tensors(out) if value.requires_grad]
+        passed = {(call, names, bool(results)): samples}
+        self.forward.update(passed)
         if results:
-            arrived = {stage: samples}
-            register_multi_grad_hook(results, lambda _: self.backward.update(arrived), mode="any")
+            register_multi_grad_hook(results, lambda _: self.backward.update(passed), mode="any")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the counts as plain data, encoders first."""
-        order = sorted(self.forward, key=lambda stage: (stage.call not in ENCODERS, stage))
+        stages = sorted(self.forward, key=lambda stage: (stage[0] not in ENCODERS, stage))
         return [
             {
-                "call": stage.call,
-                "modalities": list(stage.modalities),
-                "gradient": stage.gradient,
+                "call": stage[0],
+                "modalities": list(stage[1]),
+                "gradient": stage[2],
                 "forward": self.forward[stage],
                 "backward": self.backward[stage],
             }
-            for stage in order
+            for stage in stages
         ]
 
 
@@ -248,11 +236,8 @@ def counted_passes(model: nn.Module) -> Iterator[Passes]:
                 delattr(model, name)
 
 
-def tensors(value: Any) -> Iterator[Tensor]:
-    """Give the tensors in what a model returned: a tensor, a map or a dataclass of them."""
+def _tensors(value: Any) -> list[Tensor]:
+    """Return the tensors in what a model returned: a tensor, or a dataclass of them."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from (tensor for part in value.values() for tensor in tensors(part))
-    elif is_dataclass(value):
-        yield from tensors({field.name: getattr(value, field.name) for field in fields(value)})
+        return [value]
+    return [tensor for part in getattr(value, "__dict__", {}).values() for tensor in _tensors(part)]

@@ -34,8 +34,7 @@ class FeatureSpec:
     modality: str
     domain: Domain | None
     encoded: bool
-    precision: str = FLOAT32
-    """In which tokens are stored: float32 as they come, or float16 at half the size."""
+    precision: str = FLOAT32  # of stored tokens: as they come, or float16 at half the size
 
 
 class Features:

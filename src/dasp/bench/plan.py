@@ -35,8 +35,7 @@ class MethodRow:
 
     method: str
     options: dict[str, Any] = field(default_factory=dict)
-    fit: int = 0
-    """Clean training samples that the method is fitted with; 0: as many as it needs."""
+    fit: int = 0  # clean training samples that the method is fitted with; 0: as many as it needs
 
     def __post_init__(self) -> None:
         whole(0, fit=self.fit)
@@ -47,8 +46,7 @@ class Job:
     """One run that is to be done, and where its model and its data are found."""
 
     run: RunConfig
-    model: str
-    """As the user wrote it."""
+    model: str  # as the user wrote it
     data: DataOptions
 
     @property
@@ -114,15 +112,11 @@ class Plan:
         dataset = self.data.open()
         rows = {label: self._row_settings(row, dataset) for label, row in self.methods.items()}
         models = {name: self._checked_model(name) for name in self.models}
-        streams = {
-            stream: self._stream_settings(*stream, dataset)
-            for stream in product(self.protocols, self.severities)
-        }
-        shared = {
-            "data": dataset.identity,
-            "corruptions": list(self.corruptions),
-            "cost": COST if self.kind == EFFICIENCY else {},
-        }
+        pairs = product(self.protocols, self.severities)
+        streams = {pair: self._stream_settings(*pair, dataset) for pair in pairs}
+        cost = COST if self.kind == EFFICIENCY else {}
+        shared: dict[str, Any] = {"data": dataset.identity, "cost": cost}
+        shared["corruptions"] = list(self.corruptions)
         jobs = []
         for severity, batch_size, seed, model, protocol, label in product(
             self.severities, self.batch_sizes, self.seeds, self.models, self.protocols, self.methods
@@ -163,6 +157,7 @@ class Plan:
         """Return the fields of a run that follow from its stream."""
         stops = list(visits(protocol, severity, self.corruptions, dataset.identity["samples"]))
         conditions = dict.fromkeys(c for visit in stops for c in visit.conditions)
+        forgets = self.kind == STREAMS and resets_once(protocol)
         return {
             "protocol": protocol,
             "severity": severity,
@@ -171,9 +166,7 @@ class Plan:
                 for condition in conditions
             },
             "visits": len(stops),
-            "clean_after": self.clean_after
-            if self.kind == STREAMS and resets_once(protocol)
-            else 0,
+            "clean_after": self.clean_after if forgets else 0,
         }
 
 

@@ -20,9 +20,6 @@ from dasp.models import faster, load_trained
 from dasp.models.encoders import WAYS, Kind
 from dasp.models.weights import pretrained_path
 
-moved: dict[str, Path] = {}
-"""User's files that lie elsewhere on this machine, by the names that references give them."""
-
 
 def find_method(reference: str) -> type[Method]:
     """Return a registered method, or the class `Name` of `path/to/file.py:Name`."""
@@ -80,8 +77,8 @@ def model_digest(model: nn.Module, reference: str = "") -> str:
     for name, value in sorted(model.state_dict().items()):
         weights.update(name.encode())
         weights.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    file = own_file(reference)
-    code = [] if file is None else [file_digest(located(file))]
+    name, own, _ = reference.partition(".py:")
+    code = [file_digest(Path(f"{name}.py"))] if own else []
     config = getattr(model, "config", {})
     return digest([type(model).__qualname__, config, weights.hexdigest(), *code])
 
@@ -107,27 +104,20 @@ def split_kind(reference: str) -> tuple[str, Kind | None]:
     return plain, cast(Kind, kind)
 
 
-def own_file(reference: str) -> str | None:
-    """Return the user's file that a reference names, as written there: "a/b.py" of "a/b.py:c"."""
-    name, own, _ = reference.partition(".py:")
-    return f"{name}.py" if own else None
-
-
 def absolute(reference: str) -> str:
-    """Return a reference whose file of weights is found from any directory."""
+    """Return a reference whose file is found from any directory.
+
+    >>> absolute("dasp"), absolute("/a/b.py:build"), absolute("/a/../b.pth:int8")
+    ('dasp', '/a/b.py:build', '/b.pth:int8')
+    """
     name, colon, rest = reference.partition(":")
     return f"{Path(name).resolve()}{colon}{rest}" if Path(name).suffix else reference
-
-
-def located(name: str) -> Path:
-    """Return the path of a user's file on this machine, as this process was told or is in."""
-    return moved.get(name, Path(name)).resolve()
 
 
 def from_file(reference: str) -> Any:
     """Return the attribute that `path/to/file.py:name` names; an edited file is imported anew."""
     name, _, attribute = reference.rpartition(":")
-    path = located(name)
+    path = Path(name).resolve()
     if not path.is_file():
         raise OptionError(f"{path} does not exist; it is named by {reference}.")
     module_name = f"dasp_user_{path.stem}_{digest([str(path), file_digest(path)])}"

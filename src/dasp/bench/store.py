@@ -95,10 +95,7 @@ class Store:
 
 
 def _write_rows(file: BinaryIO, chunks: Iterator[Array], rows: int, clock: Clock) -> int:
-    """Write chunks of rows one after another as a .npy file; return the number of rows.
-
-    Large plain writes: filling a memory map takes a page fault every 4 KiB.
-    """
+    """Write chunks of rows as a .npy file, by large plain writes; return the number of rows."""
     done = 0
     for chunk in chunks:
         with clock.on("write"):

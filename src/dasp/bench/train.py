@@ -30,6 +30,8 @@ from dasp.data.clips import open_manifest
 from dasp.data.loading import ClipDataset
 from dasp.models import CavMae
 
+_State = dict[str, nn.Module | torch.optim.Optimizer]
+
 
 class Examples(Protocol):
     """Any data set whose items begin with ({modality: tensor}, label).
@@ -104,8 +106,11 @@ def fit(
     """Train `model` in place through all stages; go on from `checkpoint` where it exists."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=options.lr, weight_decay=options.weight_decay)
-    mark = _fingerprint(model, stages, options)
-    history = _resume(checkpoint, model, optimizer, mark)
+    state: _State = {"model": model, "optimizer": optimizer}
+    # What must be the same for a checkpoint to be continued:
+    parts = [[stage.name, len(stage.examples), stage.epochs] for stage in stages]
+    mark = json.dumps([getattr(model, "config", {}), parts, asdict(options)], sort_keys=True)
+    history = _resume(checkpoint, state, mark)
     plan = [stage for stage in stages for _ in range(stage.epochs)]
     orders = [
         epoch_order(len(stage.examples), epoch, options.batch, options.seed)
@@ -122,11 +127,15 @@ def fit(
             for group in optimizer.param_groups:
                 group["lr"] = options.lr * schedule(step / total, options.warmup)
             batch = take(examples, indices)
-            loss += _update(model, optimizer, *batch, options) / len(orders[epoch])
+            batch_loss = _loss(model, *batch, options)
+            optimizer.zero_grad(set_to_none=True)
+            batch_loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            loss += batch_loss.item() / len(orders[epoch])
             step += 1
             progress.advance(bar)
         history.append(Epoch(plan[epoch].name, loss, evaluate(model, validation)))
-        _save(checkpoint, model, optimizer, mark, history)
+        _save(checkpoint, state, mark, history)
         progress.update(bar, description=f"train, epoch {epoch + 1}: loss {loss:.3f}")
     model.eval()
     return history
@@ -162,13 +171,9 @@ def schedule(done: float, warmup: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * (done - warmup) / (1 - warmup)))
 
 
-def _update(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    inputs: dict[str, Tensor],
-    labels: Tensor,
-    options: TrainOptions,
-) -> float:
+def _loss(
+    model: nn.Module, inputs: dict[str, Tensor], labels: Tensor, options: TrainOptions
+) -> Tensor:
     assert isinstance(model, MultiModalModel)
     tokens = model.encode(inputs)
     loss = F.cross_entropy(model.fuse(tokens).logits, labels)
@@ -176,34 +181,17 @@ def _update(
         for names in combinations(tokens, size) if weight else ():
             part = {name: tokens[name] for name in names}
             loss = loss + weight * F.cross_entropy(model.fuse(part).logits, labels)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return float(loss.detach())
+    return loss
 
 
-def _fingerprint(model: nn.Module, stages: Sequence[Stage], options: TrainOptions) -> str:
-    """Return what must be the same for a checkpoint to be gone on with."""
-    parts = [[stage.name, len(stage.examples), stage.epochs] for stage in stages]
-    return json.dumps([getattr(model, "config", {}), parts, asdict(options)], sort_keys=True)
-
-
-def _save(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    mark: str,
-    history: list[Epoch],
-) -> None:
+def _save(path: Path, state: _State, mark: str, history: list[Epoch]) -> None:
+    content = {name: part.state_dict() for name, part in state.items()}
     epochs = [asdict(epoch) for epoch in history]
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     with atomic_path(path) as part:
-        torch.save({"mark": mark, "history": epochs, **state}, part)
+        torch.save({"mark": mark, "history": epochs, **content}, part)
 
 
-def _resume(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, mark: str
-) -> list[Epoch]:
+def _resume(path: Path, state: _State, mark: str) -> list[Epoch]:
     if not path.is_file():
         return []
     content = torch.load(path, map_location="cpu", weights_only=True)
@@ -212,8 +200,8 @@ def _resume(
             f"{path} is the checkpoint of a training with other settings: "
             "repeat those, or give another output or remove the file."
         )
-    model.load_state_dict(content["model"])
-    optimizer.load_state_dict(content["optimizer"])
+    for name, part in state.items():
+        part.load_state_dict(content[name])
     return [Epoch(**epoch) for epoch in content["history"]]
 
 

@@ -12,14 +12,12 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from dasp.bench import references
 from dasp.bench.datasets import DataOptions
-from dasp.bench.engines import open_engine
+from dasp.bench.engines import open_engine, open_features
 from dasp.bench.engines import ray as ray_module
-from dasp.bench.engines.ray import connected, features_on_node, pack_shipment, portable, unpack
-from dasp.bench.plan import with_methods
-from dasp.bench.references import find_method
-from dasp.bench.results import digest, done_keys, is_done, read_folder
+from dasp.bench.engines.ray import check_same, connected, pack_shipment, portable
+from dasp.bench.plan import with_methods, with_settings
+from dasp.bench.results import done_keys, is_done, read_folder
 from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError, OptionError
 
@@ -66,7 +64,8 @@ def test_paths_are_found_from_any_directory(plan, workspace, tmp_path, monkeypat
     job = replace(jobs_of(plan)[0], model="w.pth", data=DataOptions(noise_dir=Path("noise")))
     moved = portable(job)
     assert (moved.model, moved.data.noise_dir) == (str(tmp_path / "w.pth"), tmp_path / "noise")
-    assert portable(replace(job, model="mine.py:build")).model == "mine.py:build"
+    own = portable(replace(job, model="mine.py:build", data=DataOptions("data.py:build")))
+    assert (own.model, own.data.name) == (f"{tmp_path}/mine.py:build", f"{tmp_path}/data.py:build")
     for store, found in {
         "store": tmp_path / "store",
         "$TMPDIR/store": Path("$TMPDIR/store"),
@@ -76,27 +75,17 @@ def test_paths_are_found_from_any_directory(plan, workspace, tmp_path, monkeypat
         assert shipment.workspace.store == found
 
 
-def test_own_files_that_a_node_lacks_are_unpacked(plan, workspace, tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(SMALL.read_text())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(references.moved, "mine.py", raising=False)
-    shipment = pack_shipment(jobs_of(with_methods(plan, ["mine.py:Mine"])), workspace)
-    (tmp_path / "mine.py").unlink()
-    unpack(shipment)
-    assert find_method("mine.py:Mine").__name__ == "Mine"
-    assert not (tmp_path / "mine.py").exists()
-
-
-def test_another_model_or_other_data_on_a_node_are_refused(plan, workspace):
+def test_other_files_on_a_node_are_refused(plan, workspace):
     job = portable(jobs_of(plan)[0])
-    weights, samples = job.run.model["digest"], digest(job.run.data)
-    shipment = pack_shipment([job], workspace)
-    here = shipment, job.model, job.data
-    assert features_on_node(*here, weights, samples).model_digest == weights
-    with pytest.raises(DataError, match="other weights on a node"):
-        features_on_node(*here, "0123456789abcdef", samples)
-    with pytest.raises(DataError, match="other data on a node"):
-        features_on_node(*here, weights, "0123456789abcdef")
+    features = open_features(job, workspace)
+    check_same(job, features)
+    for change, message in (
+        ({"model": job.run.model | {"digest": "0"}}, "other weights on a node"),
+        ({"data": job.run.data | {"version": 0}}, "other data on a node"),
+        ({"versions": {"method": ["Source 0"], "loop": 0}}, "another method on a node"),
+    ):
+        with pytest.raises(DataError, match=message):
+            check_same(replace(job, run=replace(job.run, **change)), features)
 
 
 # On a cluster that is started here, for all the following tests.
@@ -147,7 +136,7 @@ def test_what_is_done_is_not_done_again(watched, workspace, begun, on_ray):
     assert len(begun()) == 5
 
 
-def test_own_files_and_data_go_with_the_run(watched, tmp_path, monkeypatch, on_ray):
+def test_own_files_are_found_from_the_folder_of_the_workers(watched, tmp_path, monkeypatch, on_ray):
     """The workers began in another folder, where these relative paths lead nowhere."""
     (tmp_path / "mine.py").write_text(SMALL.read_text())
     monkeypatch.chdir(tmp_path)
@@ -157,10 +146,9 @@ def test_own_files_and_data_go_with_the_run(watched, tmp_path, monkeypatch, on_r
 
 
 def test_an_error_of_a_run_is_told_and_not_tried_again(watched, begun, on_ray):
-    row = watched.methods["watched"]
-    bad = {"bad": replace(row, options=row.options | {"fails": True})}
+    bad = with_settings(replace(watched, seeds=(0,)), ["watched.fails=true"])
     with pytest.raises(DataError, match=r"^this run cannot be done: mend it$"):
-        on_ray(replace(watched, methods=bad, seeds=(0,)))
+        on_ray(bad)
     assert len(begun()) == 1
 
 

@@ -9,7 +9,6 @@ import hashlib
 import logging
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -28,8 +27,8 @@ from dasp.bench.datasets import DataOptions, Dataset
 from dasp.bench.engines import Workspace
 from dasp.bench.features import Features
 from dasp.bench.plan import Job
-from dasp.bench.references import absolute, find_model, model_digest, moved, own_file
-from dasp.bench.results import Result, claimed, digest, is_done, write_result
+from dasp.bench.references import absolute, find_model, model_digest, versions_of
+from dasp.bench.results import Result, claimed, is_done, write_result
 from dasp.core.errors import DaspError, DataError, OptionError
 from dasp.core.progress import bars
 from dasp.core.version import __version__
@@ -72,7 +71,8 @@ def run(
                 if mine and not is_done(workspace.results, job.run):
                     run = task.remote((shipment,), portable(job))  # a tuple is not fetched at once
                     submitted.append(run)
-                    write_result(workspace.results, _result(run, job))
+                    result = replace(_result(run, job), run=job.run)  # paths as they were given
+                    write_result(workspace.results, result)
             return mine
 
         pool = ThreadPoolExecutor(SUBMITTED)
@@ -167,68 +167,30 @@ def connected(address: str | None, cpus: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Shipment:
-    """What workers are sent once: data, paths, a user's own files, and versions to compare."""
+    """What workers are sent once: where to work, opened data, and versions to compare."""
 
     workspace: Workspace
     device: str
-    datasets: dict[DataOptions, Dataset]  # opened, but those of own files, not yet imported there
-    files: dict[str, bytes]  # a user's own, by the names that references give them
-    folder: Path  # from which these names are seen
+    datasets: dict[DataOptions, Dataset]
     versions: dict[str, str]
 
 
 def pack_shipment(jobs: Sequence[Job], workspace: Workspace, device: str = "cpu") -> Shipment:
     """Collect what workers need; a store's path must be absolute, or read by each node itself."""
-    references = {name for job in jobs for name in (job.model, job.run.method, job.data.name)}
-    names = {name for name in map(own_file, references) if name is not None}
-    opened = {portable(job).data for job in jobs if own_file(job.data.name) is None}
     if str(workspace.store)[:1] not in ("~", "$"):
         workspace = replace(workspace, store=workspace.store.resolve())
-    files = {name: Path(name).read_bytes() for name in names}
-    datasets = {data: data.open() for data in opened}
-    return Shipment(workspace, device, datasets, files, Path.cwd(), versions())
-
-
-def unpack(shipment: Shipment) -> Shipment:
-    """Prepare this process to run jobs, after checking that it has the same software."""
-    for name, here in versions().items():
-        if here != shipment.versions[name]:
-            raise OptionError(
-                f"a node of the cluster has {name} {here}, but the run was started with "
-                f"{shipment.versions[name]}: install the same on all nodes."
-            )
-    for name, content in shipment.files.items():
-        path = shipment.folder / name
-        if not (path.is_file() and path.read_bytes() == content):
-            path = Path(tempfile.mkdtemp(prefix="dasp-own-"), path.name)
-            path.write_bytes(content)
-        moved[name] = path
-    return shipment
-
-
-def features_on_node(
-    shipment: Shipment, model: str, data: DataOptions, weights: str, samples: str
-) -> Features:
-    """Open a model and data; they must have the digests that the run was planned with."""
-    found = find_model(model).to(shipment.device)
-    dataset = shipment.datasets[data] if data in shipment.datasets else data.open()
-    for what, same in (
-        (f"{model} has other weights", model_digest(found, model) == weights),
-        (f"{data.name} gives other data", digest(dataset.identity) == samples),
-    ):
-        if not same:
-            raise DataError(
-                f"{what} on a node than where the run was started: copy the same files to all "
-                "nodes, or put them on a path that they share."
-            )
-    return Features(dataset, found, shipment.workspace.open_store(), weights)
+    # A worker must import a user's own file before it can unpickle what that defines.
+    opened = {portable(job).data for job in jobs if ".py:" not in job.data.name}
+    return Shipment(workspace, device, {data: data.open() for data in opened}, versions())
 
 
 def portable(job: Job) -> Job:
-    """Return a job whose paths are found from any directory; own files are sent by their names."""
+    """Return a job whose files are found from any directory."""
     paths = {name: getattr(job.data, name) for name in ("root", "frost_dir", "noise_dir")}
-    data = replace(job.data, **{name: path and path.absolute() for name, path in paths.items()})
-    return replace(job, data=data, model=job.model if own_file(job.model) else absolute(job.model))
+    paths = {name: path and path.absolute() for name, path in paths.items()}
+    data = replace(job.data, name=absolute(job.data.name), **paths)
+    run = replace(job.run, method=absolute(job.run.method))
+    return replace(job, run=run, model=absolute(job.model), data=data)
 
 
 @cache
@@ -247,17 +209,43 @@ def versions() -> dict[str, str]:
 def _do(shipment: tuple[Any], job: Job) -> Result:
     """Run one job in a worker."""
     torch.set_num_threads(1)
-    weights, samples = job.run.model["digest"], digest(job.run.data)
-    features = _features(shipment, job.model, job.data, weights, samples)
+    features = _features(shipment, job.model, job.data)
+    check_same(job, features)
     fill_store(job, features)
     return run_job(job, features)
 
 
+@lru_cache(maxsize=4)
+def _features(shipment: tuple[Any], model: str, data: DataOptions) -> Features:
+    sent = _unpacked(shipment)
+    dataset = sent.datasets[data] if data in sent.datasets else data.open()
+    found = find_model(model).to(sent.device)
+    return Features(dataset, found, sent.workspace.open_store(), model_digest(found, model))
+
+
 @lru_cache(maxsize=1)
 def _unpacked(shipment: tuple[Any]) -> Shipment:
-    return unpack(ray.get(shipment[0]))
+    """Return what was sent, once per process and run, if this node has the same software."""
+    sent: Shipment = ray.get(shipment[0])
+    for name, here in versions().items():
+        if here != sent.versions[name]:
+            raise OptionError(
+                f"a node of the cluster has {name} {here}, but the run was started with "
+                f"{sent.versions[name]}: install the same on all nodes."
+            )
+    return sent
 
 
-@lru_cache(maxsize=4)
-def _features(shipment: tuple[Any], *known: Any) -> Features:
-    return features_on_node(_unpacked(shipment), *known)
+def check_same(job: Job, features: Features) -> None:
+    """Refuse a job if the files of this node are not those that it was planned with."""
+    run = job.run
+    for what, same in (
+        (f"{job.model} has other weights", features.model_digest == run.model["digest"]),
+        (f"{job.data.name} gives other data", features.dataset.identity == run.data),
+        (f"{run.method} is another method", versions_of(run.method) == run.versions),
+    ):
+        if not same:
+            raise DataError(
+                f"{what} on a node than where the run was started: copy the same files to all "
+                "nodes, or put them on a path that they share."
+            )
