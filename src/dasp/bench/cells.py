@@ -31,10 +31,7 @@ Answer = tuple[NDArray[np.int64], NDArray[np.bool_], Outcome]
 
 
 def needed_features(job: Job, modalities: Sequence[str]) -> list[FeatureSpec]:
-    """Return the arrays that a job reads, in an order that is the same on every machine.
-
-    Of a modality that is constant, only the shape of its raw inputs is needed.
-    """
+    """Return the arrays that a job reads, sorted; of a constant modality the raw one's shape."""
     run = job.run
     conditions = {condition for visit in job.visits() for condition in visit.conditions}
     conditions |= {CLEAN} if run.clean_after else set()

@@ -28,10 +28,9 @@ from dasp.core.types import Inputs
 from dasp.data.loading import run_jobs
 from dasp.methods import Adaptation, adapt
 
+# Calls of a model, see `dasp.core.contract`: one encoder for each modality given, or the fusion.
 ENCODERS = ("encode", "encode_prompted")
-"""Calls of a model, see `dasp.core.contract`, that run one encoder for each modality given."""
 FUSIONS = ("fuse", "fuse_prepared", "fuse_with_attention", "fuse_own_norm")
-"""Calls that run the fusion once on all modalities given; one on prepared tokens is a `fuse`."""
 LOADING = "raw inputs read from the feature store, where they lie decoded and corrupted"
 STATUS, REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -193,6 +192,7 @@ class Passes:
             for modality, value in first.items():
                 self._count(name, (modality,), len(value), out[modality])
         else:
+            # A fusion of prepared tokens is a `fuse`.
             stage, fused = ("fuse", rest[0]) if name == "fuse_prepared" else (name, first)
             self._count(stage, tuple(fused), len(out.logits), out)
         return out

@@ -115,14 +115,14 @@ class Plan:
         pairs = product(self.protocols, self.severities)
         streams = {pair: self._stream_settings(*pair, dataset) for pair in pairs}
         cost = COST if self.kind == EFFICIENCY else {}
-        shared: dict[str, Any] = {"data": dataset.identity, "cost": cost}
-        shared["corruptions"] = list(self.corruptions)
+        data, kept = dataset.identity, list(self.corruptions)
         jobs = []
         for severity, batch_size, seed, model, protocol, label in product(
             self.severities, self.batch_sizes, self.seeds, self.models, self.protocols, self.methods
         ):
-            stream = streams[protocol, severity] | {"seed": seed, "batch_size": batch_size}
-            run = RunConfig(model=models[model], **rows[label], **stream, **shared)
+            order = {"seed": seed, "batch_size": batch_size}
+            settings = rows[label] | streams[protocol, severity] | order
+            run = RunConfig(data, models[model], corruptions=kept, cost=cost, **settings)
             jobs.append((label, Job(run, model, self.data)))
         return jobs
 

@@ -28,7 +28,11 @@ from dasp.core.files import atomic_path
 from dasp.core.seeding import numpy_generator
 from dasp.data.clips import open_manifest
 from dasp.data.loading import ClipDataset
+from dasp.methods.base import positive
 from dasp.models import CavMae
+
+WARMUP = 0.03  # share of all steps in which the learning rate climbs
+ALONE = 0.5  # weight of each modality's own cross-entropy
 
 _State = dict[str, nn.Module | torch.optim.Optimizer]
 
@@ -76,14 +80,11 @@ class TrainOptions:
     lr: float = 1.5e-3
     weight_decay: float = 0.05
     batch: int = 64
-    warmup: float = 0.03  # share of all steps in which the learning rate climbs
-    alone: float = 0.5  # weight of each modality's own cross-entropy
     pairs: float = 0.0  # weight of the cross-entropy of each pair, of three modalities
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.lr <= 0 or self.batch < 1 or not 0 <= self.warmup < 1:
-            raise OptionError(f"lr and batch must be above 0 and warmup in [0, 1): {self}.")
+        positive(lr=self.lr, batch=self.batch)
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def fit(
         model.train()
         for indices in orders[epoch]:
             for group in optimizer.param_groups:
-                group["lr"] = options.lr * schedule(step / total, options.warmup)
+                group["lr"] = options.lr * schedule(step / total)
             batch = take(examples, indices)
             batch_loss = _loss(model, *batch, options)
             optimizer.zero_grad(set_to_none=True)
@@ -164,11 +165,11 @@ def evaluate(model: nn.Module, examples: Examples, batch: int = 128) -> dict[str
     return {name: 100 * count / len(examples) for name, count in right.items()}
 
 
-def schedule(done: float, warmup: float) -> float:
+def schedule(done: float) -> float:
     """Return the share of the learning rate when `done` of all steps are made: climb, cosine."""
-    if done < warmup:
-        return (done + 1e-3) / (warmup + 1e-3)
-    return 0.5 * (1 + math.cos(math.pi * (done - warmup) / (1 - warmup)))
+    if done < WARMUP:
+        return (done + 1e-3) / (WARMUP + 1e-3)
+    return 0.5 * (1 + math.cos(math.pi * (done - WARMUP) / (1 - WARMUP)))
 
 
 def _loss(
@@ -177,7 +178,7 @@ def _loss(
     assert isinstance(model, MultiModalModel)
     tokens = model.encode(inputs)
     loss = F.cross_entropy(model.fuse(tokens).logits, labels)
-    for size, weight in ((1, options.alone), (2, options.pairs)):
+    for size, weight in ((1, ALONE), (2, options.pairs)):
         for names in combinations(tokens, size) if weight else ():
             part = {name: tokens[name] for name in names}
             loss = loss + weight * F.cross_entropy(model.fuse(part).logits, labels)

@@ -10,9 +10,9 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -87,12 +87,22 @@ def run(
             for run, job in runs.items():
                 if not run.result():
                     run_one(job, wait=True)
-        finally:
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            while any(run.running() for run in runs):  # after an error or an interruption
-                for run in submitted:
-                    ray.cancel(run, force=True)
-                time.sleep(0.1)
+            with suppress(RayError):
+                _cancel(submitted, runs)
+            raise
+        pool.shutdown()
+
+
+def _cancel(submitted: list[Any], runs: Iterable[Future[bool]]) -> None:
+    """Cancel all tasks, also one that a thread submits just now."""
+    running = True
+    while running:
+        running = any(run.running() for run in runs)
+        for task in tuple(submitted):
+            ray.cancel(task, force=True)
+        time.sleep(0.1)
 
 
 def _check_fit(wanted: dict[str, float]) -> None:
@@ -172,7 +182,7 @@ class Shipment:
     workspace: Workspace
     device: str
     datasets: dict[DataOptions, Dataset]
-    versions: dict[str, str]
+    software: str
 
 
 def pack_shipment(jobs: Sequence[Job], workspace: Workspace, device: str = "cpu") -> Shipment:
@@ -181,7 +191,7 @@ def pack_shipment(jobs: Sequence[Job], workspace: Workspace, device: str = "cpu"
         workspace = replace(workspace, store=workspace.store.resolve())
     # A worker must import a user's own file before it can unpickle what that defines.
     opened = {portable(job).data for job in jobs if ".py:" not in job.data.name}
-    return Shipment(workspace, device, {data: data.open() for data in opened}, versions())
+    return Shipment(workspace, device, {data: data.open() for data in opened}, software())
 
 
 def portable(job: Job) -> Job:
@@ -194,16 +204,14 @@ def portable(job: Job) -> Job:
 
 
 @cache
-def versions() -> dict[str, str]:
+def software() -> str:
     """Return what must be the same on all nodes; of this package, the code itself."""
     code, root = hashlib.sha256(), Path(__file__).parents[2]
     for path in sorted(root.rglob("*.py")):
         code.update(path.relative_to(root).as_posix().encode())
         code.update(path.read_bytes())
-    return {
-        "dasp": f"{__version__} (code {code.hexdigest()[:8]})",
-        "torch": torch.__version__.partition("+")[0],
-    }
+    torch_version = torch.__version__.partition("+")[0]
+    return f"dasp {__version__} (code {code.hexdigest()[:8]}) with torch {torch_version}"
 
 
 def _do(shipment: tuple[Any], job: Job) -> Result:
@@ -227,12 +235,11 @@ def _features(shipment: tuple[Any], model: str, data: DataOptions) -> Features:
 def _unpacked(shipment: tuple[Any]) -> Shipment:
     """Return what was sent, once per process and run, if this node has the same software."""
     sent: Shipment = ray.get(shipment[0])
-    for name, here in versions().items():
-        if here != sent.versions[name]:
-            raise OptionError(
-                f"a node of the cluster has {name} {here}, but the run was started with "
-                f"{sent.versions[name]}: install the same on all nodes."
-            )
+    if software() != sent.software:
+        raise OptionError(
+            f"a node of the cluster has {software()}, but the run was started with "
+            f"{sent.software}: install the same on all nodes."
+        )
     return sent
 
 
