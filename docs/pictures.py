@@ -57,7 +57,7 @@ def stream_picture(scores: list[dict[str, float]]) -> Chart:
         axes.plot(batches, values, label=name, **look.line, **look.marker)
     limits = [min(found.values()) + DELTA for found in scores]
     label = f"the lower of the two + δ ({DELTA})"
-    axes.plot(batches, limits, ":", color=INK[0], label=label)
+    axes.plot(batches, limits, ":", color=INK, label=label)
     axes.set(xlabel="batch of 64 samples", ylabel="redundancy", xticks=list(batches))
     axes.set_ylim(bottom=0)
     axes.set_xlim(0.5, len(scores) + 0.5)
@@ -75,7 +75,7 @@ def matrix_picture(panels: dict[str, Tensor]) -> Chart:
             corners = (shades == shade).nonzero().flip(1)[:, None]  # (cells, 1, 2): x, y
             squares = corners + torch.tensor([(0, 0), (1, 0), (1, 1), (0, 1)])
             path = Polygons.make_compound_path_from_polys(squares.numpy())
-            panel.add_patch(PathPatch(path, facecolor=INK[0], alpha=shade / 10, linewidth=0))
+            panel.add_patch(PathPatch(path, facecolor=INK, alpha=shade / 10, linewidth=0))
         panel.set_title(title, fontsize=9, weight="bold")
         panel.set(xlim=(0, SHOWN), ylim=(SHOWN, 0), xticks=[], yticks=[], aspect="equal")
     return Chart("alike", "How alike the dimensions of an embedding are, pair by pair.", figure)

@@ -59,22 +59,9 @@ def counted():
     """Give what was counted in each run, by its key, of results by row."""
 
     def read(rows):
-        return {
-            r.run.key: json.loads(json.dumps(asdict(r)["counts"]))
-            for rs in rows.values()
-            for r in rs
-        }
+        return {r.run.key: json.dumps(asdict(r)["counts"]) for rs in rows.values() for r in rs}
 
     return read
-
-
-@pytest.fixture
-def watched(plan, folder):
-    """Four runs of a method that can be watched and held."""
-    row = MethodRow(f"{SMALL}:Watched", {"folder": str(folder), "lr": 1e-3})
-    return replace(
-        plan, methods={"watched": row}, protocols=("continual/video",), seeds=(0, 1, 2, 3)
-    )
 
 
 @pytest.fixture
@@ -82,6 +69,13 @@ def folder(tmp_path):
     path = tmp_path / "watched"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def watched(plan, folder):
+    """Four runs of a method that can be watched and held."""
+    row = {"watched": MethodRow(f"{SMALL}:Watched", {"folder": str(folder), "lr": 1e-3})}
+    return replace(plan, methods=row, protocols=("continual/video",), seeds=(0, 1, 2, 3))
 
 
 @pytest.fixture

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 import dasp
-from dasp.bench.cost import REFERENCES, _memory, _peak_mib, measure, measure_costs
-from dasp.bench.passes import counted_passes
+from dasp.bench.cost import counted_passes, measure, measure_costs
 from dasp.bench.plan import MethodRow
-from dasp.bench.references import find_model
 from dasp.bench.results import done_keys
 from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError
@@ -51,12 +49,12 @@ def encoded(gradient, forward=16, backward=0, call="encode"):
     return {(call, name, gradient): (forward, backward) for name in BOTH}
 
 
-def fused(call="fuse", modalities="audio+video", gradient=True, forward=16, backward=16):
-    return {(call, modalities, gradient): (forward, backward if gradient else 0)}
-
-
 def own_norms(gradient, backward):
     return encoded(gradient, 16, backward, "fuse_own_norm")
+
+
+def fused(call="fuse", modalities="audio+video", gradient=True, forward=16, backward=16):
+    return {(call, modalities, gradient): (forward, backward if gradient else 0)}
 
 
 FROZEN, TUNED, IDLE = encoded(False), encoded(True, 16, 16), encoded(True, 16, 0)
@@ -153,33 +151,24 @@ def costs(plan):
     return replace(plan, kind="efficiency", protocols=("interleaved",))
 
 
-def measured(plan, features, label):
-    (job,) = [job for own, job in plan.jobs() if own == label]
-    job = replace(job, run=replace(job.run, cost={"rounds": 2, "threads": 1}))
-    ticks = []
-    return measure(job, features, lambda: ticks.append(1)), len(ticks)
-
-
-def test_a_stream_is_counted_and_rounds_take_turns(costs, features):
-    found, ticks = measured(costs, features, "tent")
-    assert (found["samples"], found["batches"], found["updates"]) == (40, 6, 6)
-    assert ticks == 5
-    assert [row["call"] for row in found["passes"]] == ["encode", "encode", "fuse"]
-    for row in found["passes"]:
+def test_streams_and_parameters_are_counted_and_rounds_take_turns(costs, features):
+    found = {}
+    for label, job in costs.jobs():
+        run = replace(job.run, cost={"rounds": 2, "threads": 1})
+        found[label] = measure(replace(job, run=run), features)
+    tent, source, own = (found[label] for label in ("tent", "source", "dasp"))
+    assert (tent["samples"], tent["batches"], tent["updates"]) == (40, 6, 6)
+    assert [row["call"] for row in tent["passes"]] == ["encode", "encode", "fuse"]
+    for row in tent["passes"]:
         assert (row["gradient"], row["forward"], row["backward"]) == (True, 40, 40)
-    assert len(found["rounds"]) == len(found["source"]) == 2
-    for seconds in found["rounds"] + found["source"]:
+    assert len(tent["rounds"]) == len(tent["source"]) == 2
+    for seconds in tent["rounds"] + tent["source"]:
         assert set(seconds) == {"load", "adapt", "processor"}
         assert seconds["adapt"] > 0
-
-
-def test_parameters_are_the_methods_own(costs, features):
-    total = sum(parameter.numel() for parameter in find_model(costs.models[0]).parameters())
-    found, _ = measured(costs, features, "source")
-    assert (found["trainable"], found["total"], found["updates"]) == (0, total, 0)
-    found, _ = measured(costs, features, "dasp")
+    total = sum(parameter.numel() for parameter in features.model.parameters())
+    assert (source["trainable"], source["total"], source["updates"]) == (0, total, 0)
     adapters = 2 * (16 * 16 + 2 * 32 * 16)  # width 16: a plastic map, a stable one of rank 32
-    assert (found["trainable"], found["total"]) == (adapters, total + adapters)
+    assert (own["trainable"], own["total"]) == (adapters, total + adapters)
 
 
 def test_each_method_has_a_new_process_and_is_measured_once(costs, workspace, monkeypatch):
@@ -208,14 +197,3 @@ def test_a_process_that_dies_is_an_error_here(costs, workspace, tmp_path):
     with pytest.raises(DataError, match="Lost small ended early with exit code 3"):
         run_plan(chosen, workspace, show=False)
     assert done_keys(workspace.results) == set()
-
-
-def test_the_peak_begins_anew():
-    if _memory("VmRSS") is None:
-        pytest.skip("this system does not tell what a process holds")
-    block = bytearray(b"x") * (64 << 20)
-    high = _peak_mib()
-    assert high >= _memory("VmRSS") >= 64
-    del block
-    REFERENCES.write_text("5")
-    assert _peak_mib() <= high

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dasp.bench.datasets import DataOptions
-from dasp.bench.features import FLOAT16, Features, FeatureSpec, specs_of
+from dasp.bench.features import FLOAT16, Features, FeatureSpec
 from dasp.bench.references import find_model
 from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError
@@ -47,16 +47,6 @@ def test_a_missing_modality_is_absent_and_a_constant_one_is_zeros_encoded(featur
         expected = features.model.encode({modality: inputs[modality]})[modality]
     torch.testing.assert_close(tokens[modality], expected)
     assert torch.equal(tokens[other], only(features, CLEAN, encoded=True)[other])
-
-
-def test_only_what_a_condition_uses_is_made():
-    video = FeatureSpec("video", FOG, True)
-    found = specs_of([PAIR, Condition((FOG,), missing=("audio",))], BOTH, True)
-    assert found == {video, FeatureSpec("audio", RAIN, True)}
-    assert specs_of([DEAD], BOTH, True) == {FeatureSpec("audio", None, False), video}
-    half = {FeatureSpec("audio", None, False), replace(video, precision=FLOAT16)}
-    assert specs_of([DEAD], BOTH, True, FLOAT16) == half  # raw inputs have no precision
-    assert specs_of([CLEAN], ("audio",), False, FLOAT16) == {FeatureSpec("audio", None, False)}
 
 
 def test_audio_is_encoded_once_under_damaged_video(plan, workspace):

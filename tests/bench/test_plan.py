@@ -21,7 +21,6 @@ from dasp.bench.plan import (
 )
 from dasp.bench.references import find_method
 from dasp.core.errors import ContractError, DaspError, OptionError
-from dasp.corruptions.base import registry
 from dasp.methods import METHODS
 
 SMALL = Path(__file__).with_name("small.py")
@@ -83,10 +82,8 @@ def test_plans_from_files(tmp_path):
         '[methods.a]\nmethod = "dasp"\ndelta = 0.1\nfit = 4\n[methods.tent]\n'
     )
     plan = load_plan(path)
-    assert plan.methods == {
-        "a": MethodRow("dasp", {"delta": 0.1}, fit=4),
-        "tent": MethodRow("tent"),
-    }
+    row = MethodRow("dasp", {"delta": 0.1}, fit=4)
+    assert plan.methods == {"a": row, "tent": MethodRow("tent")}
     assert plan.severities == (1, 3)
     assert plan.data == DataOptions(samples=8, root=Path("a"))
     (tmp_path / "all.toml").write_text('plans = ["mine.toml", "quick"]\n')
@@ -184,17 +181,6 @@ def test_an_edit_of_a_users_method_or_model_changes_the_key(plan, tmp_path):
     assert [a == b for a, b in zip(now, keys(source), strict=True)] == [True, False]
 
 
-def test_a_corruption_of_the_users_own_changes_no_stream(plan):
-    wide = replace(plan, corruptions=(), protocols=("per_domain/audio", "pairs", "interleaved"))
-    before = keys(wide)
-    sounds = registry("audio")
-    sounds.register("hum")(sounds["rain"])
-    try:
-        assert keys(wide) == before
-    finally:
-        del sounds._entries["hum"]
-
-
 def test_settings_reach_every_option_and_refuse_wrong_ones(plan):
     changed = with_settings(plan, ["dasp.delta=0.03", "dasp.variant=paper", "*.steps=2"])
     assert changed.methods["dasp"].options["delta"] == 0.03
@@ -229,10 +215,7 @@ def test_methods_by_name_or_file(plan):
     ("change", "message"),
     [
         ({"protocols": ("interleave",)}, "did you mean 'interleaved'"),
-        (
-            {"protocols": ("continual/depth",)},
-            r"'continual/depth' damages depth, which .* not have",
-        ),
+        ({"protocols": ("continual/depth",)}, "damages depth, which .* not have"),
         ({"models": ("sounding_shape",)}, "unknown pretrained model"),
         ({"severities": (6,)}, "severity of"),
         ({"corruptions": ("foog",)}, "did you mean 'fog'"),

@@ -1,14 +1,11 @@
 """Methods and models by what a user writes, and what tells one version of them from another."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from dasp.bench.features import Features, FeatureSpec
 from dasp.bench.references import (
-    absolute,
     find_method,
     find_model,
     from_file,
@@ -16,7 +13,6 @@ from dasp.bench.references import (
     model_name,
     versions_of,
 )
-from dasp.bench.runner import run_plan
 from dasp.core.errors import ContractError, OptionError
 from dasp.models import faster
 
@@ -37,13 +33,6 @@ def test_references_are_read_and_unknown_names_have_the_nearest():
         find_model(f"{FILE}:biuld")
     with pytest.raises(ContractError, match="must return a torch module"):
         find_model(f"{FILE}:_node")
-
-
-def test_weights_are_found_from_any_directory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = ["sounding_shapes_0", "sounding_shapes_0:int8", "w.pth", "w.pth:int8"]
-    here = [*names[:2], f"{tmp_path / 'w.pth'}", f"{tmp_path / 'w.pth'}:int8"]
-    assert [absolute(name) for name in names] == here
 
 
 def test_an_edited_file_is_imported_anew_and_a_broken_one_can_be_mended(tmp_path):
@@ -87,12 +76,3 @@ def test_tokens_of_other_encoders_have_other_keys(plan):
     assert len({str(key) for key in inputs}) == 1
     assert model_digest(faster(model, "int8")) == model_digest(faster(find_model(SMALL), "int8"))
     assert model_digest(model, SMALL) == model_digest(find_model(SMALL), SMALL)
-
-
-def test_runs_with_other_encoders_stand_beside_each_other(one_run, workspace):
-    both = replace(one_run, models=(SMALL, f"{SMALL}:int8"))
-    results = run_plan(both, workspace, show=False)["dasp"]
-    scores = [torch.tensor(result.counts.batches.scores["audio"]) for result in results]
-    assert [result.run.model["name"] for result in results] == ["small", "small:int8"]
-    assert not torch.equal(*scores)
-    torch.testing.assert_close(*scores, atol=0.02, rtol=0)

@@ -62,14 +62,8 @@ def made_result(
         name: [0.3 if name in found else 0.2 for found in biased] for name in words.values()
     }
     length, adapts = len(parts), method != "source"
-    batches = BatchCounts(
-        [int(part.sum()) for part in parts],
-        [len(part) for part in parts],
-        [adapts] * length,
-        [None] * length,
-        scores,
-        biased,
-    )
+    right, seen = [int(part.sum()) for part in parts], [len(part) for part in parts]
+    batches = BatchCounts(right, seen, [adapts] * length, [None] * length, scores, biased)
     run = RunConfig(
         data={"name": "shapes", "split": "test", "samples": samples, "seed": 0},
         model={"name": model, "digest": f"{model}-digest"},
@@ -83,17 +77,9 @@ def made_result(
         seed=seed,
         batch_size=batch_size,
     )
-    total = int(hits.sum())
-    counted = Counts(
-        100 * total / hits.size,
-        total,
-        hits.size,
-        counts,
-        batches,
-        length * adapts,
-        0,
-        clean_after=clean,
-    )
+    total, updates = int(hits.sum()), length * adapts
+    share = 100 * total / hits.size
+    counted = Counts(share, total, hits.size, counts, batches, updates, 0, clean_after=clean)
     seconds = {"load": 0.1, "adapt": 0.02 * length * (3 if adapts else 1)}
     measured = {"seconds": seconds, "samples_per_second": 900.0, "finished": f"2026-01-0{1 + seed}"}
     return Result(replace(run, **changes), counted, measured)
@@ -130,39 +116,41 @@ def written_folder(path, plans, show=("comparison",), missing=()):
                 write_result(path, result)
         keys = [(label, result.run.key) for label, result in rows]
         title = f"Plan {name}"
-        write_plan(path, PlanRecord(name, title, "About.", list(show), f"dasp bench {name}", keys))
+        write_plan(
+            path,
+            PlanRecord(name, title, "About <b>it</b>.", list(show), f"dasp bench {name}", keys),
+        )
     return path
 
 
-@pytest.fixture
-def make():
-    return made_result
+make = pytest.fixture(lambda: made_result, scope="session", name="make")
+make_cost = pytest.fixture(lambda: made_cost, scope="session", name="make_cost")
+write = pytest.fixture(lambda: written_folder, scope="session", name="write")
 
 
-@pytest.fixture
-def make_cost():
-    return made_cost
-
-
-@pytest.fixture
-def write():
-    return written_folder
-
-
-@pytest.fixture
-def group():
-    """Return the single group of runs: results, or (label, result) pairs."""
+@pytest.fixture(scope="session")
+def groups():
+    """Return all groups of runs: of results, or (label, result) pairs."""
 
     def grouped(*results):
         pairs = [r if isinstance(r, tuple) else (r.run.method, r) for r in results]
-        runs = [PlanRun(label, r.run.protocol, r.run.key, r) for label, r in pairs]
-        (found,) = group_runs(runs)
+        return group_runs(PlanRun(label, result) for label, result in pairs)
+
+    return grouped
+
+
+@pytest.fixture(scope="session")
+def group(groups):
+    """Return the single group of runs."""
+
+    def grouped(*results):
+        (found,) = groups(*results)
         return found
 
     return grouped
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def grid(make):
     """Four methods, two protocols, two models."""
     return [

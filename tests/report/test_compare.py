@@ -10,26 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from dasp.core.errors import InputError
 from dasp.core.seeding import numpy_generator
-from dasp.report.compare import (
-    Comparison,
-    PlanRun,
-    SampleScores,
-    average_gain,
-    best_label,
-    compare,
-    compare_with_source,
-    group_runs,
-    mean_interval,
-    sample_scores,
-    streams_of,
-)
+from dasp.report.compare import Comparison, compare, mean_interval
 
 SMALL = arrays(np.int64, st.integers(1, 40), elements=st.integers(-9, 9))
-ONE = ("model", "digest", 0)
-
-
-def labelled(results):
-    return [PlanRun(r.run.method, r.run.protocol, r.run.key, r) for r in results]
 
 
 @given(arrays(np.int64, st.integers(1, 6), elements=st.integers(-3, 3)))
@@ -66,15 +49,17 @@ def test_negation_order_and_shift(values, shift):
     assert mean_interval(values + shift) == pytest.approx((low + shift, high + shift))
 
 
-@given(SMALL, st.integers(0, 2**20))
-def test_swapping_two_methods_swaps_the_verdict(values, seed):
-    other = numpy_generator(seed, "other").integers(-9, 9, len(values))
-    mine, theirs = SampleScores({ONE: values}, 9), SampleScores({ONE: other}, 9)
-    one, two = compare(mine, theirs), compare(theirs, mine)
+@given(st.integers(0, 2**20))
+def test_swapping_two_methods_swaps_the_verdict(make, group, seed):
+    draws = numpy_generator(seed, "swap")
+    runs = [make(n, hits=draws.random((2, 64)) < draws.random()) for n in ("read", "dasp")]
+    mine = group(*runs)
+    one = compare(mine, "read", "dasp", "interleaved")
+    two = compare(mine, "dasp", "read", "interleaved")
     assert (two.difference, two.low, two.high) == (-one.difference, -one.high, -one.low)
     swapped = {"better": "worse", "worse": "better"}
     assert two.verdict == swapped.get(one.verdict, one.verdict)
-    assert compare(mine, mine).verdict == "unclear"
+    assert compare(mine, "dasp", "dasp", "interleaved").verdict == "unclear"
 
 
 def test_the_interval_covers_as_often_as_it_says():
@@ -108,7 +93,7 @@ def test_pairing_sees_what_separate_samples_would_hide(make, group):
     better = base.copy()
     better[:, :5] = True  # a handful of samples, never worse
     runs = [make(n, samples=512, hits=h) for n, h in (("source", base), ("dasp", better))]
-    found = compare_with_source(group(*runs), "interleaved")["dasp"]
+    found = compare(group(*runs), "dasp", "source", "interleaved")
     assert found.difference == pytest.approx(100 * (better.mean() - base.mean()))
     assert found.low > 0
     assert found.verdict == "better"
@@ -117,7 +102,7 @@ def test_pairing_sees_what_separate_samples_would_hide(make, group):
 def test_replicates_are_models_and_seeds(make, group):
     places = [(model, seed) for model in "ab" for seed in (0, 1)]
     results = [make(name, model=m, seed=s) for name in ("source", "dasp") for m, s in places]
-    found = compare_with_source(group(*results), "interleaved")["dasp"]
+    found = compare(group(*results), "dasp", "source", "interleaved")
     accuracy = [r.counts.accuracy for r in results]
     gains = [mine - base for base, mine in zip(accuracy[:4], accuracy[4:], strict=True)]
     assert (found.difference, found.spread) == pytest.approx((fmean(gains), stdev(gains)))
@@ -126,44 +111,43 @@ def test_replicates_are_models_and_seeds(make, group):
 
 def test_only_shared_replicates_are_compared(make, group):
     mine = group(make("source", model="a"), make("source", model="b"), make("dasp", model="b"))
-    found = compare_with_source(mine, "interleaved")["dasp"]
+    found = compare(mine, "dasp", "source", "interleaved")
     assert len(found.by_model) == 1
     assert np.isnan(found.spread)
     assert mine.gain("interleaved")["dasp"].count() == 1
 
 
 def test_the_average_is_over_shifted_protocols_of_whole_replicates(make, group):
-    both = [make("dasp", p, "a", right=[n, n]) for p, n in (("one", 32), ("two", 64))]
-    clean = make("dasp", "clean", "a", domains=["clean"], right=[0])
-    lone = make("dasp", "one", "b")
-    mine = group(*both, clean, lone)
+    right = {"source": (32, 32), "dasp": (32, 64)}
+    both = [
+        make(name, protocol, "a", right=[n, n])
+        for name, own in right.items()
+        for protocol, n in zip(("one", "two"), own, strict=True)
+    ]
+    mine = group(*both, make("dasp", "clean", "a", domains=["clean"]), make("dasp", "one", "b"))
     assert mine.columns == ["one", "two", "clean", "average"]
-    average = mine.accuracy("average")["dasp"]
-    assert average.dropna().tolist() == [75.0]
-    scores = sample_scores(mine, "dasp", "average")
-    assert list(scores.counts) == [("a", "a-digest", 0)]
-    assert scores.accuracy == 75.0
+    assert mine.accuracy("average")["dasp"].dropna().tolist() == [75.0]
+    found = compare(mine, "dasp", "source", "average")
+    assert (found.difference, list(found.by_model)) == (25.0, ["a a-digest"])
+    assert compare(mine, "tent", "source", "average") is None
 
 
-def test_settings_are_never_averaged_together(make):
+def test_settings_are_never_averaged_together(make, groups):
     results = [make(batch_size=16), make(batch_size=32), make(severity=3), make(samples=32)]
-    groups = group_runs(labelled(results))
-    assert [len(g.runs) for g in groups] == [1, 1, 1, 1]
-    assert groups[-1].runs[0].config.severity == 3
-    assert groups[1].name == "samples 64, batch 32, severity 5"
+    found = groups(*results)
+    assert [len(g.runs) for g in found] == [1, 1, 1, 1]
+    assert found[-1].runs[0].config.severity == 3
+    assert found[1].name == "samples 64, batch 32, severity 5"
 
 
-def test_what_must_not_be_averaged_in_a_setting_is_told_apart(make, group):
-    fast, slow = make(options={"lr": 0.1}), make()
-    mine = group(fast, slow)
+def test_what_must_not_be_averaged_in_a_setting_is_told_apart(make, group, groups):
+    mine = group(make(options={"lr": 0.1}), make())
     assert mine.labels == ["dasp (lr=0.1)", "dasp (lr=0.001)"]
     assert "several lr" in mine.notes[0]
     whole, short = make("tent"), make("tent", domains=["video/fog/5"])
-    groups = group_runs(labelled([whole, short, make("tent", model="b")]))
-    assert [(g.name, len(g.runs)) for g in groups] == [
-        ("list of domains 1", 2),
-        ("list of domains 2", 1),
-    ]
+    found = groups(whole, short, make("tent", model="b"))
+    assert [len(g.runs) for g in found] == [2, 1]
+    assert [g.name for g in found] == ["list of domains 1", "list of domains 2"]
 
 
 def test_a_run_made_twice_counts_once(make, group):
@@ -174,26 +158,7 @@ def test_a_run_made_twice_counts_once(make, group):
     assert "run more than once" in mine.notes[0]
 
 
-def test_a_rival_needs_every_replicate():
-    both = {("a", "", 0): np.array([1, 0]), ("b", "", 0): np.array([1, 0])}
-    one = {("a", "", 0): np.array([1, 1])}
-    assert best_label({"full": SampleScores(both, 1), "part": SampleScores(one, 1)}) == "full"
-    assert best_label({}) is None
-
-
 def test_runs_of_different_lengths_cannot_be_paired(make, group):
-    short = make("source", samples=32).counts
-    cut = replace(make("source"), counts=short)
-    with pytest.raises(InputError, match=r"different numbers of samples \(32, 64\)"):
-        compare_with_source(group(cut, make()), "interleaved")
-
-
-def test_average_gain_needs_every_stream(make):
-    results = [
-        make(name, protocol, right=[n, n])
-        for protocol, scores in (("one", (32, 48)), ("two", (16, 48)), ("clean", (0, 64)))
-        for name, n in zip(("source", "dasp"), scores, strict=True)
-    ]
-    streams = streams_of(group_runs(labelled(results)))
-    assert average_gain(streams, "dasp")[0] == pytest.approx(37.5)  # clean has no vote
-    assert np.isnan(average_gain(streams, "tent")[0])
+    cut = replace(make("source"), counts=make("source", samples=32).counts)
+    with pytest.raises(InputError, match=r"numbers of domains or samples \(32, 64\)"):
+        compare(group(cut, make()), "dasp", "source", "interleaved")

@@ -4,7 +4,8 @@ import platform
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -12,64 +13,84 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from dasp.bench.features import Features, FeatureSpec, specs_of
-from dasp.bench.passes import timed_encoders
+from dasp.bench.features import FLOAT32, Features, FeatureSpec
 from dasp.bench.plan import Job
 from dasp.bench.references import find_method
 from dasp.bench.results import BatchCounts, Counts, DomainCount, Result
-from dasp.core.clock import Clock, Seconds, drawn_ahead, timed
+from dasp.core.clock import Clock, drawn_ahead, timed
 from dasp.core.seeding import numpy_generator
-from dasp.core.types import Batch, Inputs, Outcome
+from dasp.core.types import Inputs, Outcome
 from dasp.core.version import __version__
 from dasp.methods import Adaptation, adapt
 from dasp.streams.protocols import CLEAN, Visit, sample_order
 
-Tick = Callable[[int, Seconds], None]
-"""Called with the number of batches done since the last call, and the time spent per stage."""
+Answer = tuple[NDArray[np.int64], NDArray[np.bool_], Outcome]
+"""The numbers of a batch's samples (see `Features.batches`), which were right, and the outcome."""
 
 
 def needed_features(job: Job, modalities: Sequence[str]) -> list[FeatureSpec]:
-    """Return the arrays that a job reads, in an order that is the same on every machine."""
+    """Return the arrays that a job reads, sorted; of a constant modality the raw one's shape."""
+    run = job.run
     conditions = {condition for visit in job.visits() for condition in visit.conditions}
-    conditions |= {CLEAN} if job.run.clean_after else set()
-    encoded = not job.run.cost and not find_method(job.run.method).tunes_encoder
-    specs = specs_of(conditions, modalities, encoded, job.run.tokens)
+    conditions |= {CLEAN} if run.clean_after else set()
+    encoded = not run.cost and not find_method(run.method).tunes_encoder
+    specs = {
+        FeatureSpec(name, condition.domain(name), True, run.tokens)
+        if encoded and name not in condition.constant
+        else FeatureSpec(name, condition.domain(name), False, FLOAT32)
+        for condition in conditions
+        for name in modalities
+        if name not in condition.missing
+    }
     return sorted(specs, key=lambda spec: (spec.modality, str(spec.domain), spec.encoded))
 
 
-def run_job(job: Job, features: Features, tick: Tick | None = None) -> Result:
+def fill_store(job: Job, features: Features) -> None:
+    """Compute the arrays that a job reads; jobs side by side begin with different ones."""
+    specs = needed_features(job, features.modalities)
+    first = int(job.run.key, 16) % len(specs)
+    for spec in (*specs[first:], *specs[:first]):
+        features.get(spec)
+
+
+def run_job(job: Job, features: Features) -> Result:
     """Run a job to its end and return the result."""
-    tta = start(job, features)
+    tta, clock = start(job, features), Clock()
+    stops: list[tuple[Visit, list[Answer]]] = []
+    clean: list[Counter[str]] = []
     try:
-        return _run(job, features, tta, tick)
+        if job.run.clean_after:
+            clean.append(_clean_right(tta, job, features, clock))
+        stream = _stream(features, job, not tta.method.tunes_encoder, torch.get_num_threads())
+        with drawn_ahead(stream, features.ahead) as drawn:
+            for visit, group in groupby(timed(drawn, clock), key=lambda item: item[0]):
+                if visit.reset:
+                    tta.reset()
+                stops.append((visit, []))
+                for _, numbers, inputs in group:
+                    with clock.on("adapt"):
+                        outcome = _call(tta, inputs)
+                    hits = _hits(outcome.logits, features, numbers)
+                    stops[-1][1].append((numbers, hits, outcome))
+                if job.run.clean_after:
+                    clean.append(_clean_right(tta, job, features, clock))
     finally:
         tta.reset()  # the model is shared with the next job
-
-
-def _run(job: Job, features: Features, tta: Adaptation, tick: Tick | None) -> Result:
-    counter, clock = _Counter(len(features.labels)), Clock()
-    clean = _CleanAfter(features, job) if job.run.clean_after else None
-    if clean is not None:
-        clean.evaluate(tta, clock)
-    stream = _stream(features, job, not tta.method.tunes_encoder, torch.get_num_threads())
-    with drawn_ahead(stream, features.ahead) as drawn:
-        for visit, group in groupby(timed(drawn, clock), key=lambda item: item[0]):
-            if visit.reset:
-                tta.reset()
-            counter.enter(visit)
-            for _, numbers, batch in group:
-                with clock.on("adapt"), timed_encoders(features.model, clock):
-                    outcome = _call(tta, batch)
-                counter.add(numbers, batch, outcome)
-                if tick is not None:
-                    tick(1, clock.news())
-            counter.leave()
-            if clean is not None:
-                clean.evaluate(tta, clock)
+    counts = count(stops, len(features.labels))
     skipped = getattr(features.dataset, "skipped", ())
-    counts = counter.counts(skipped, None if clean is None else clean.counts)
-    return Result(job.run, counts, _measured(clock.seconds, counts.seen, features))
+    counts.skipped.extend({"id": name, "reason": reason} for name, reason in skipped)
+    if clean:
+        seen = min(job.run.clean_after, len(features.labels))
+        right = {name: [after[name] for after in clean] for name in clean[0]}
+        counts = replace(counts, clean_after={"seen": seen, **right})
+    measured = {
+        "seconds": {name: round(value, 3) for name, value in clock.seconds.items()},
+        "peak_mib": round(peak_mib(), 1),
+        "samples_per_second": round(counts.seen / max(clock.seconds["adapt"], 1e-9), 1),
+    }
+    return Result(job.run, counts, measured | provenance(features.device.type))
 
 
 def start(job: Job, features: Features) -> Adaptation:
@@ -90,157 +111,117 @@ def stream_length(job: Job) -> int:
         here = visit.batches(job.run.data["samples"], job.run.batch_size)
         batches = here + (0 if visit.reset else batches)
         longest = max(longest, batches)
-    steps: int = job.run.options["steps"]
-    return longest * steps
+    return longest * int(job.run.options["steps"])
 
 
 def _source_inputs(features: Features, samples: int) -> Inputs:
     """Return clean training samples as one batch, kept in the store."""
     dataset = features.dataset.source(samples)
     source = Features(dataset, features.model, features.store, features.model_digest)
-    count = len(source.labels)
-    ((_, inputs),) = source.batches([CLEAN], encoded=False, order=np.arange(count), size=count)
+    everything = np.arange(len(source.labels))
+    ((_, inputs),) = source.batches([CLEAN], False, everything, len(everything))
     return inputs
 
 
 def _stream(
     features: Features, job: Job, encoded: bool, threads: int
-) -> Iterator[tuple[Visit, NDArray[np.int64], Batch]]:
+) -> Iterator[tuple[Visit, NDArray[np.int64], Inputs]]:
     """Yield every batch of a stream with its visit and the numbers of its samples."""
     torch.set_num_threads(threads)  # a new thread has a number of its own
     for visit in job.visits():
-        for numbers, batch in batches_of(features, visit, job, encoded):
-            yield visit, numbers, batch
+        for numbers, inputs in batches_of(features, visit, job, encoded):
+            yield visit, numbers, inputs
 
 
 def batches_of(
     features: Features, visit: Visit, job: Job, encoded: bool
-) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+) -> Iterator[tuple[NDArray[np.int64], Inputs]]:
     """Yield a visit's batches and the numbers of their samples, in the order of (seed, visit)."""
     run = job.run
     rng = numpy_generator(run.seed, "order", *visit.purpose)
-    labels = features.labels.repeat(len(visit.conditions))
-    order = sample_order(visit.order, labels.numpy(), run.batch_size, rng)
-    stream = features.batches(visit.conditions, encoded, order, run.batch_size, run.tokens)
-    for numbers, inputs in stream:
-        yield numbers, Batch(inputs, labels[numbers], domain=visit.name)
+    labels = features.labels.repeat(len(visit.conditions)).numpy()
+    order = sample_order(visit.order, labels, run.batch_size, rng)
+    return features.batches(visit.conditions, encoded, order, run.batch_size, run.tokens)
 
 
-class _Counter:
-    """Counts hits, updates and diagnoses of `samples` samples under each condition."""
+def _hits(logits: Tensor, features: Features, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    labels = features.labels[numbers % len(features.labels)]
+    return (logits.argmax(dim=1).cpu() == labels).numpy()
 
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-        self.domains: list[DomainCount] = []
-        self.outcomes: list[Outcome] = []
-        self.right: list[int] = []
-        self.seen: list[int] = []
 
-    def enter(self, visit: Visit) -> None:
-        """Begin a visit."""
-        self._names = [condition.name for condition in visit.conditions]
-        self._first = len(self.seen)
-        self._hits = np.zeros((len(self._names), self.samples), dtype=bool)
-        self._seen = np.zeros(len(self._names), dtype=int)
+def _call(tta: Adaptation, inputs: Inputs) -> Outcome:
+    return tta(inputs) if tta.method.tunes_encoder else tta.on_tokens(inputs)
 
-    def add(self, numbers: NDArray[np.int64], batch: Batch, outcome: Outcome) -> None:
-        """Count one batch of these samples, numbered as in `Features.batches`."""
-        hits = outcome.logits.argmax(dim=1).cpu() == batch.labels
-        self._hits.reshape(-1)[numbers] = hits.numpy()
-        self._seen += np.bincount(numbers // self.samples, minlength=len(self._seen))
-        self.right.append(int(hits.sum()))
-        self.seen.append(len(batch.labels))
-        self.outcomes.append(outcome)
 
-    def leave(self) -> None:
-        """End a visit."""
+def _clean_right(tta: Adaptation, job: Job, features: Features, clock: Clock) -> Counter[str]:
+    """Count the clean samples that the present state gets right, jointly and by each modality."""
+    run, encoded = job.run, not tta.method.tunes_encoder
+    rows = np.arange(min(run.clean_after, len(features.labels)))
+    right: Counter[str] = Counter()
+    with tta.frozen(), clock.on("evaluate"):
+        for numbers, inputs in features.batches([CLEAN], encoded, rows, run.batch_size, run.tokens):
+            alone = tta.alone_on_tokens(inputs) if encoded else tta.alone(inputs)
+            for name, logits in {"joint": _call(tta, inputs).logits, **alone}.items():
+                right[name] += int(_hits(logits, features, numbers).sum())
+    return right
+
+
+def count(stops: Sequence[tuple[Visit, Sequence[Answer]]], samples: int) -> Counts:
+    """Count the answers of each visit of a data set with so many samples."""
+    domains: list[DomainCount] = []
+    answers: list[Answer] = []
+    for visit, own in stops:
+        numbers = np.concatenate([numbers for numbers, _, _ in own])
+        right = np.zeros((len(visit.conditions), samples), dtype=bool)
+        right.reshape(-1)[numbers] = np.concatenate([hits for _, hits, _ in own])
+        seen = np.bincount(numbers // samples, minlength=len(right)).tolist()
         # A batch of several domains belongs to none of them.
-        batches = len(self.seen) - self._first if len(self._names) == 1 else 0
-        for name, hits, seen in zip(self._names, self._hits, self._seen, strict=True):
+        place = len(answers), len(own) if len(right) == 1 else 0
+        for condition, hits, shown in zip(visit.conditions, right, seen, strict=True):
             packed = np.packbits(hits).tobytes().hex()
-            right = int(hits.sum())
-            count = DomainCount(name, right, int(seen), self._first, batches, packed)
-            self.domains.append(count)
-
-    def counts(
-        self, skipped: tuple[tuple[str, str], ...], clean_after: dict[str, Any] | None
-    ) -> Counts:
-        """Return all that was counted."""
-        right, seen = sum(self.right), sum(self.seen)
-        found = [o.diagnosis for o in self.outcomes if o.diagnosis is not None]
-        diagnosed = len(found) == len(self.outcomes)
-        names = dict.fromkeys(name for d in found for name in d.scores)
-        rollbacks = [(i, o.rollback) for i, o in enumerate(self.outcomes) if o.rollback is not None]
-        return Counts(
-            accuracy=round(100 * right / seen, 4),
-            right=right,
-            seen=seen,
-            domains=self.domains,
-            batches=BatchCounts(
-                right=self.right,
-                seen=self.seen,
-                updated=[outcome.updated for outcome in self.outcomes],
-                rejected=[outcome.rejected for outcome in self.outcomes],
-                scores={n: [d.scores.get(n) for d in found] for n in names} if diagnosed else None,
-                biased=[sorted(d.biased) for d in found] if diagnosed else None,
-            ),
-            updates=sum(outcome.updated for outcome in self.outcomes),
-            rejections=sum(outcome.rejected is not None for outcome in self.outcomes),
-            skipped=[{"id": name, "reason": reason} for name, reason in skipped],
-            rollbacks=[{"batch": batch, "reason": reason} for batch, reason in rollbacks],
-            clean_after=clean_after,
-        )
+            domains.append(DomainCount(condition.name, int(hits.sum()), shown, *place, packed))
+        answers += own
+    batches = _batch_counts(answers)
+    backs = {number: answer[2].rollback for number, answer in enumerate(answers)}
+    return Counts(
+        accuracy=round(100 * sum(batches.right) / sum(batches.seen), 4),
+        right=sum(batches.right),
+        seen=sum(batches.seen),
+        domains=domains,
+        batches=batches,
+        updates=sum(batches.updated),
+        rejections=sum(reason is not None for reason in batches.rejected),
+        rollbacks=[{"batch": n, "reason": why} for n, why in backs.items() if why is not None],
+    )
 
 
-class _CleanAfter:
-    """Counts the clean samples that are right, jointly and by each modality alone."""
-
-    def __init__(self, features: Features, job: Job) -> None:
-        self.features, self.run = features, job.run
-        self.rows = np.arange(min(job.run.clean_after, len(features.labels)))
-        self.counts: dict[str, Any] = {"seen": len(self.rows), "joint": []}
-
-    def evaluate(self, tta: Adaptation, clock: Clock) -> None:
-        """Evaluate the present state without changing it."""
-        encoded = not tta.method.tunes_encoder
-        right: Counter[str] = Counter()
-        with tta.frozen(), clock.on("evaluate"):
-            for rows, inputs in self.features.batches(
-                [CLEAN], encoded, self.rows, self.run.batch_size, self.run.tokens
-            ):
-                labels = self.features.labels[rows]
-                alone = tta.alone_on_tokens(inputs) if encoded else tta.alone(inputs)
-                joint = _call(tta, Batch(inputs, labels)).logits
-                for name, logits in {"joint": joint, **alone}.items():
-                    right[name] += int((logits.argmax(dim=1).cpu() == labels).sum())
-        for name, value in right.items():
-            self.counts.setdefault(name, []).append(value)
+def _batch_counts(answers: Sequence[Answer]) -> BatchCounts:
+    outcomes = [outcome for _, _, outcome in answers]
+    found = [o.diagnosis for o in outcomes if o.diagnosis is not None]
+    diagnosed = len(found) == len(outcomes)
+    names = dict.fromkeys(name for diagnosis in found for name in diagnosis.scores)
+    return BatchCounts(
+        right=[int(hits.sum()) for _, hits, _ in answers],
+        seen=[len(hits) for _, hits, _ in answers],
+        updated=[outcome.updated for outcome in outcomes],
+        rejected=[outcome.rejected for outcome in outcomes],
+        scores={n: [d.scores.get(n) for d in found] for n in names} if diagnosed else None,
+        biased=[sorted(d.biased) for d in found] if diagnosed else None,
+    )
 
 
-def _call(tta: Adaptation, batch: Batch) -> Outcome:
-    return tta(batch.inputs) if tta.method.tunes_encoder else tta.on_tokens(batch.inputs)
-
-
-def _measured(seconds: Seconds, samples: int, features: Features) -> dict[str, Any]:
-    adapting = seconds["adapt"] + seconds.get("encode", 0.0)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "peak_mib": round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1),
-        "samples_per_second": round(samples / max(adapting, 1e-9), 1),
-        **provenance(features.device.type),
-    }
+def peak_mib() -> float:
+    """Return the most memory that this process has held."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def provenance(device: str = "cpu") -> dict[str, Any]:
     """Return when, where and with which versions a result was made."""
+    threads = torch.get_num_threads()
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "processor": platform.machine(),
-            "threads": torch.get_num_threads(),
-            "device": device,
-        },
+        "machine": {"processor": platform.machine(), "threads": threads, "device": device},
         "versions": {
             "dasp": __version__,
             "torch": torch.__version__,

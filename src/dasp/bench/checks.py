@@ -4,7 +4,7 @@ import copy
 import inspect
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from dasp.core.errors import ContractError, DaspError, InputError
 from dasp.core.types import Inputs
 from dasp.methods import METHODS, Adaptation, Method, adapt, hyperparameters
 from dasp.methods.base import check_version
-from dasp.methods.state import Snapshot
 from dasp.models import Toy
 from dasp.streams.synthetic import CLEAN, SyntheticWorld
 
@@ -38,7 +37,7 @@ def check_method(method: str | type[Method]) -> None:
     >>> check_method("tent")
     """
     build = METHODS[method] if isinstance(method, str) else method
-    broken = [message for check in _STATIC for message in check(build)]
+    broken = list(_class_faults(build))
     for modalities in (TWO, THREE):
         try:
             adapt(trial_model(modalities), build)
@@ -46,77 +45,52 @@ def check_method(method: str | type[Method]) -> None:
             if modalities == TWO:
                 broken.append(f"refuses two modalities: {error}")
             continue
-        for dynamic in _DYNAMIC:
-            found = dynamic(build, modalities)
+        for faults in (_state_faults, _seed_faults, _idle_faults, _missing_faults):
+            found = faults(build, modalities)
             broken.extend(f"{message} ({len(modalities)} modalities)" for message in found)
     if broken:
         raise ContractError(f"{build.__name__} breaks the contract: " + "; ".join(broken) + ".")
 
 
-def _cites_paper(build: type[Method]) -> Iterator[str]:
+def _class_faults(build: type[Method]) -> Iterator[str]:
+    """Check docstring, version, hyper-parameters, and what `step` takes and asks for."""
     if not re.search(r"Paper:.*\b(19|20)\d\d\b", build.__doc__ or "", re.DOTALL):
         yield "its docstring does not cite its paper as 'Paper: authors, title, venue year'"
-
-
-def _has_a_version(build: type[Method]) -> Iterator[str]:
     try:
         check_version(build)
     except ContractError as error:
         yield str(error).rstrip(".")
-
-
-def _hyperparameters_are_readable(build: type[Method]) -> Iterator[str]:
-    method = build(trial_model(TWO))
-    for name, parameter in hyperparameters(build).items():
+    method, options = build(trial_model(TWO)), hyperparameters(build)
+    for name, parameter in options.items():
         if parameter.default is inspect.Parameter.empty:
             yield f"hyper-parameter {name} has no default"
         elif getattr(method, name, None) != parameter.default:
             yield f"hyper-parameter {name} is not kept as an attribute of that name"
-
-
-def _labels_stay_out(build: type[Method]) -> Iterator[str]:
     if len(inspect.signature(build.step).parameters) != 2:
         yield "step() takes more than one batch"
-    tta = trial(build)
     batch = SyntheticWorld(TWO).draw(4, seed=0)
-    try:
-        tta({**batch.inputs, "labels": batch.labels})
-    except InputError:
-        return
-    yield "a batch with labels in it is accepted"
-
-
-def _says_what_it_waits_for(build: type[Method]) -> Iterator[str]:
-    waits = {"fit()": build.needs_source, "stream_length": _wants_length(build)}
-    if any(waits.values()):
-        try:
-            adapt(trial_model(TWO), build)(trial_batches(TWO)[0])
-        except DaspError:
-            return
-        missing = " and ".join(name for name, needed in waits.items() if needed)
+    if not _refused(trial(build), {**batch.inputs, "labels": batch.labels}, InputError):
+        yield "a batch with labels in it is accepted"
+    length = options.get("stream_length")
+    waits = {"fit()": build.needs_source, "stream_length": length and length.default is None}
+    missing = " and ".join(name for name, needed in waits.items() if needed)
+    if missing and not _refused(adapt(trial_model(TWO), build), trial_batches(TWO)[0], DaspError):
         yield f"without {missing} it runs and raises no DaspError that asks for it"
 
 
-def _wants_length(build: type[Method]) -> bool:
-    option = hyperparameters(build).get("stream_length")
-    return option is not None and option.default is None
+def _refused(tta: Adaptation, batch: Inputs, error: type[DaspError]) -> bool:
+    try:
+        tta(batch)
+    except error:
+        return True
+    return False
 
 
-def _reset_is_exact(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
+def _state_faults(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
+    """Check that rejecting and freezing change nothing, that saving and reset are exact."""
     tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
-    start = tta.memory.capture()
-    first = _logits(tta, batches)
-    tta.reset()
-    if not _same_state(start, tta.memory.capture()):
-        yield "reset() does not return to the source state"
-    if not _equal(first, _logits(tta, batches)):
-        yield "after reset() the same stream gives other logits"
-
-
-def _rejection_changes_nothing(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
-    _logits(tta, batches)
-    before = tta.memory.capture()
+    start, first = _state(tta), _logits(tta, batches)
+    before = _state(tta)
     for name, value in batches[0].items():
         bad = value.clone()
         bad[0] = torch.nan
@@ -125,97 +99,50 @@ def _rejection_changes_nothing(build: type[Method], modalities: tuple[str, ...])
             yield f"NaN in {name} is not rejected"
         if not torch.isfinite(outcome.logits[1:]).all():
             yield f"NaN in one sample of {name} spoils the others' logits"
-    if not _same_state(before, tta.memory.capture()):
+    if not _same(before, _state(tta)):
         yield "a rejected batch changes the state"
-
-
-def _freezing_changes_nothing(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
-    _logits(tta, batches)
-    before = tta.memory.capture()
+    before = _state(tta)
     with tta.frozen():
-        first = _logits(tta, batches)
-        if not _equal(first, _logits(tta, batches)):
+        if not _same(_logits(tta, batches), _logits(tta, batches)):
             yield "frozen() gives other logits the second time"
-    if not _same_state(before, tta.memory.capture()):
+    if not _same(before, _state(tta)):
         yield "frozen() changes the state"
-
-
-def _saved_state_continues(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    batches = trial_batches(modalities)
-    tta = trial(build, modalities, lr=LR)
-    _logits(tta, batches)
+    other = trial(build, modalities, lr=LR)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "state.safetensors"
-        tta.save(path)
-        other = trial(build, modalities, lr=LR)
-        other.load(path)
-    if not _equal(_logits(tta, batches), _logits(other, batches)):
+        tta.save(Path(folder) / "state.safetensors")
+        other.load(Path(folder) / "state.safetensors")
+    if not _same(_logits(tta, batches), _logits(other, batches)):
         yield "a saved and loaded state continues with other logits"
+    tta.reset()
+    if not _same(start, _state(tta)):
+        yield "reset() does not return to the source state"
+    if not _same(first, _logits(tta, batches)):
+        yield "after reset() the same stream gives other logits"
 
 
-def _seed_decides(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    batches, runs = trial_batches(modalities), []
+def _seed_faults(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
+    runs = []
     for noise in (1, 2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(noise)
             before = torch.get_rng_state()
-            runs.append(_logits(trial(build, modalities, lr=LR, seed=3), batches))
+            tta = trial(build, modalities, lr=LR, seed=3)
+            runs.append(_logits(tta, trial_batches(modalities)))
             if not torch.equal(before, torch.get_rng_state()):
                 yield "it draws from the global generator"
-    if not _equal(*runs):
+    if not _same(*runs):
         yield "the same seed gives other logits"
 
 
-def _idle_parameters_stay(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
+def _idle_faults(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
     tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
     _logits(tta, batches)  # fills the optimiser's momenta, which would move an idle parameter
     for batch in batches:
-        idle = _idle(tta, batch)
-        before = tta.memory.capture()
+        idle, before = _idle(tta, batch), _state(tta)
         tta(batch)
-        after = tta.memory.capture()
-        moved = [
-            name for name in idle if not torch.equal(before.tensors[name], after.tensors[name])
-        ]
+        moved = _moved(before, _state(tta), idle)
         if moved:
-            yield f"moves without a gradient: {', '.join(moved)}"
-
-
-def _missing_modalities(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    """Try every non-empty part of the modalities on an adaptation whose optimiser has momenta."""
-    for size in range(1, len(modalities)):
-        for part in combinations(modalities, size):
-            tta, batches = trial(build, modalities, lr=LR), trial_batches(modalities)
-            for batch in batches:
-                tta(batch)
-            try:
-                for batch in batches:
-                    yield from _on_part(tta, {name: batch[name] for name in part})
-            except Exception as error:
-                yield f"fails on {' and '.join(part)} alone ({type(error).__name__}: {error})"
-
-
-def _on_part(tta: Adaptation, batch: Inputs) -> Iterator[str]:
-    before, seen = tta.memory.capture().tensors, tta.memory.batch_index
-    with tta.frozen():
-        tta(batch)
-    if set(tta.alone(batch)) != set(batch):
-        yield "alone() speaks of a modality that is missing"
-    outcome = tta(batch)
-    shown = " and ".join(batch)
-    if outcome.rejected or not torch.isfinite(outcome.logits).all():
-        yield f"gives no prediction from {shown} alone"
-    if tta.memory.batch_index != seen + 1:
-        yield f"{shown} alone does not count as one batch"
-    if outcome.diagnosis is not None and set(outcome.diagnosis.scores) != set(batch):
-        yield "its diagnosis scores a modality that is missing"
-    after = tta.memory.capture().tensors
-    absent = set(tta.method.model.modalities) - set(batch)
-    owned = [path for path in before if absent & set(path.replace("/", ".").split("."))]
-    moved = [path for path in owned if not torch.equal(before[path], after[path])]
-    if moved:
-        yield f"{shown} alone moves what belongs to a missing modality: {', '.join(moved)}"
+            yield f"moves without a gradient: {moved}"
 
 
 def _idle(tta: Adaptation, batch: Inputs) -> list[str]:
@@ -235,20 +162,60 @@ def _idle(tta: Adaptation, batch: Inputs) -> list[str]:
     return [f"weight/{name}" for name, gradient in pairs if gradient is None]
 
 
+def _missing_faults(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
+    """Try every non-empty part of the modalities on an adaptation whose optimiser has momenta."""
+    batches = trial_batches(modalities)
+    for size in range(1, len(modalities)):
+        for part in combinations(modalities, size):
+            tta = trial(build, modalities, lr=LR)
+            _logits(tta, batches)
+            try:
+                for batch in batches:
+                    yield from _part_faults(tta, {name: batch[name] for name in part})
+            except Exception as error:
+                yield f"fails on {' and '.join(part)} alone ({type(error).__name__}: {error})"
+
+
+def _part_faults(tta: Adaptation, batch: Inputs) -> Iterator[str]:
+    before, seen, shown = _state(tta), tta.memory.batch_index, " and ".join(batch)
+    with tta.frozen():
+        tta(batch)
+    if set(tta.alone(batch)) != set(batch):
+        yield "alone() speaks of a modality that is missing"
+    outcome = tta(batch)
+    if outcome.rejected or not torch.isfinite(outcome.logits).all():
+        yield f"gives no prediction from {shown} alone"
+    if tta.memory.batch_index != seen + 1:
+        yield f"{shown} alone does not count as one batch"
+    if outcome.diagnosis is not None and set(outcome.diagnosis.scores) != set(batch):
+        yield "its diagnosis scores a modality that is missing"
+    absent = set(tta.method.model.modalities) - set(batch)
+    owned = [path for path in before if absent & set(path.replace("/", ".").split("."))]
+    moved = _moved(before, _state(tta), owned)
+    if moved:
+        yield f"{shown} alone moves what belongs to a missing modality: {moved}"
+
+
+def _state(tta: Adaptation) -> dict[str, Tensor]:
+    snapshot = tta.memory.capture()
+    return {**snapshot.tensors, "batch_index": torch.tensor(snapshot.batch_index)}
+
+
+def _moved(before: dict[str, Tensor], after: dict[str, Tensor], names: list[str]) -> str:
+    return ", ".join(name for name in names if not torch.equal(before[name], after[name]))
+
+
 def _logits(tta: Adaptation, batches: list[Inputs]) -> list[Tensor]:
     return [tta(batch).logits for batch in batches]
 
 
-def _equal(first: list[Tensor], second: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-
-def _same_state(first: Snapshot, second: Snapshot) -> bool:
-    same = first.batch_index == second.batch_index and first.tensors.keys() == second.tensors.keys()
-    return same and all(
-        torch.equal(value.nan_to_num(), second.tensors[name].nan_to_num())
-        for name, value in first.tensors.items()
-    )
+def _same(first: Any, second: Any) -> bool:
+    """Tell whether two lists or dicts of tensors are equal to the bit."""
+    try:
+        torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+    except AssertionError:
+        return False
+    return True
 
 
 def trial_model(modalities: tuple[str, ...] = TWO) -> nn.Module:
@@ -273,21 +240,3 @@ def trial(
     if build.needs_source:
         tta.fit([SyntheticWorld(modalities).draw(SOURCE_SAMPLES, seed=1).inputs])
     return tta
-
-
-_STATIC: tuple[Callable[[type[Method]], Iterator[str]], ...] = (
-    _cites_paper,
-    _has_a_version,
-    _hyperparameters_are_readable,
-    _labels_stay_out,
-    _says_what_it_waits_for,
-)
-_DYNAMIC: tuple[Callable[[type[Method], tuple[str, ...]], Iterator[str]], ...] = (
-    _reset_is_exact,
-    _rejection_changes_nothing,
-    _freezing_changes_nothing,
-    _saved_state_continues,
-    _seed_decides,
-    _idle_parameters_stay,
-    _missing_modalities,
-)

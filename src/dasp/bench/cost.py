@@ -1,30 +1,36 @@
 """Measure what each method costs: time, memory and passes, one method after another, each alone."""
 
 import copy
-import resource
 import signal
-import sys
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.autograd.graph import register_multi_grad_hook
 
-from dasp.bench.cells import batches_of, provenance, start
-from dasp.bench.engines import Workspace, fill_store, open_features
+from dasp.bench.cells import batches_of, fill_store, peak_mib, provenance, start
+from dasp.bench.engines import Workspace, open_features
 from dasp.bench.features import Features
-from dasp.bench.passes import counted_passes
 from dasp.bench.plan import Job
 from dasp.bench.results import Result, claimed, is_done, write_result
+from dasp.core.clock import Clock, timed
 from dasp.core.errors import DataError
 from dasp.core.progress import bars
 from dasp.core.types import Inputs
+from dasp.data.loading import run_jobs
 from dasp.methods import Adaptation, adapt
 
+# Calls of a model, see `dasp.core.contract`: one encoder for each modality given, or the fusion.
+ENCODERS = ("encode", "encode_prompted")
+FUSIONS = ("fuse", "fuse_prepared", "fuse_with_attention", "fuse_own_norm")
 LOADING = "raw inputs read from the feature store, where they lie decoded and corrupted"
 STATUS, REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -36,34 +42,27 @@ def measure_costs(jobs: Sequence[Job], workspace: Workspace, show: bool = True) 
     not measured again.
     """
     with bars(show) as progress:
-        fill_store(jobs, workspace, progress)
-        streams = sum(1 + 2 * job.run.cost["rounds"] for job in jobs)
-        bar = progress.add_task("measure", total=streams)
-        for job in jobs:
+        filled = run_jobs(partial(_fill, workspace), jobs, workspace.workers)
+        deque(progress.track(filled, total=len(jobs), description="fill the store"), maxlen=0)
+        for job in progress.track(jobs, description="measure"):
             with claimed(workspace.results, "cost", wait=True):
-                if is_done(workspace.results, job.run):
-                    continue
-                for news in _measured_in_new_process(job, workspace):
-                    if news is None:
-                        progress.advance(bar)
-                    else:
-                        write_result(workspace.results, Result(job.run, None, news))
+                if not is_done(workspace.results, job.run):
+                    measured = _measured_in_new_process(job, workspace)
+                    write_result(workspace.results, Result(job.run, None, measured))
 
 
-def _measured_in_new_process(job: Job, workspace: Workspace) -> Iterator[dict[str, Any] | None]:
-    """Yield None after each stream, then the figures."""
+def _fill(workspace: Workspace, job: Job) -> None:
+    fill_store(job, open_features(job, workspace))
+
+
+def _measured_in_new_process(job: Job, workspace: Workspace) -> dict[str, Any]:
     context = get_context("spawn")  # a fork would begin with all that this process holds
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(job, workspace, there), daemon=True)
     process.start()
     there.close()
-    news = None
     try:
-        while news is None:
-            news = here.recv()
-            if isinstance(news, Exception):
-                raise news
-            yield news
+        found: dict[str, Any] | Exception = here.recv()
     except EOFError:
         process.join()
         raise DataError(
@@ -73,7 +72,9 @@ def _measured_in_new_process(job: Job, workspace: Workspace) -> Iterator[dict[st
     finally:
         process.terminate()
         process.join()
-        here.close()
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _work(job: Job, workspace: Workspace, there: Connection) -> None:
@@ -81,40 +82,36 @@ def _work(job: Job, workspace: Workspace, there: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     torch.set_num_threads(job.run.cost["threads"])
     try:
-        features = open_features(job, workspace)
-        there.send(measure(job, features, lambda: there.send(None)))
+        there.send(measure(job, open_features(job, workspace)))
     except Exception as error:
         there.send(error)
 
 
-def measure(job: Job, features: Features, tick: Callable[[], None]) -> dict[str, Any]:
+def measure(job: Job, features: Features) -> dict[str, Any]:
     """Return what a method's stream takes: passes, trained parameters, memory and seconds.
 
     First the method alone goes through the stream: that warms up, counts its passes and shows its
     memory. Then Source and the method take turns, a whole stream each from the source state, so
-    that whatever disturbs the machine disturbs both. `tick` is called after each stream.
+    that whatever disturbs the machine disturbs both.
     """
     tta = start(job, features)
     _touch(features, job)
-    before = _memory("VmRSS")
+    before = memory_mib("VmRSS")
     with suppress(OSError):
         REFERENCES.write_text("5")  # begins the peak anew, if the system allows it
     with counted_passes(features.model) as passes:
         counts, _ = _walk(tta, job, features)
-    peak = _peak_mib()
-    tick()
+    peak = memory_mib("VmHWM") or peak_mib()
     source = adapt(copy.deepcopy(features.model), "source")
     _walk(source, job, features)
     times: dict[str, list[dict[str, float]]] = {"source": [], "rounds": []}
     for _ in range(job.run.cost["rounds"]):
         for name, adaptation in (("source", source), ("rounds", tta)):
             times[name].append(_walk(adaptation, job, features)[1])
-            tick()
-    trained = tta.trainable
     return {
         **counts,
-        "trainable": trained.count,
-        "total": trained.total,
+        "trainable": tta.trainable.count,
+        "total": tta.trainable.total,
         "passes": passes.rows(),
         **times,
         "memory": {
@@ -138,47 +135,109 @@ def _touch(features: Features, job: Job) -> None:
 def _walk(tta: Adaptation, job: Job, features: Features) -> tuple[dict[str, Any], dict[str, float]]:
     """Go once through the stream from the source state; return counts and seconds."""
     tta.reset()
-    counts = {"samples": 0, "batches": 0, "updates": 0}
-    seconds = {"load": 0.0, "adapt": 0.0, "processor": 0.0}
-    stream = _batches(features, job)
-    while True:
-        asked = time.perf_counter()
-        reset, inputs = next(stream, (False, None))
-        loaded, worked = time.perf_counter(), time.process_time()
-        seconds["load"] += loaded - asked
-        if inputs is None:
-            return counts, {name: round(value, 4) for name, value in seconds.items()}
-        if reset:
-            tta.reset()
-        outcome = tta(inputs)
-        seconds["adapt"] += time.perf_counter() - loaded
-        seconds["processor"] += time.process_time() - worked
+    counts, clock = {"samples": 0, "batches": 0, "updates": 0}, Clock()
+    for reset, inputs in timed(_batches(features, job), clock):
+        worked = time.process_time()
+        with clock.on("adapt"):
+            if reset:
+                tta.reset()
+            outcome = tta(inputs)
+        clock.add({"processor": time.process_time() - worked})
         counts["samples"] += len(outcome.logits)
         counts["batches"] += 1
         counts["updates"] += outcome.updated
+    return counts, {name: round(value, 4) for name, value in clock.seconds.items()}
 
 
 def _batches(features: Features, job: Job) -> Iterator[tuple[bool, Inputs]]:
     """Yield raw batches in the order of the stream, and whether a reset comes before each."""
     for visit in job.visits():
-        reset = visit.reset
-        for _, batch in batches_of(features, visit, job, encoded=False):
-            yield reset, batch.inputs
-            reset = False
+        for number, (_, inputs) in enumerate(batches_of(features, visit, job, encoded=False)):
+            yield visit.reset and number == 0, inputs
 
 
-def _peak_mib() -> float:
-    """Return the most memory that this process held since the peak was reset."""
-    peak = _memory("VmHWM")
-    if peak is None:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most / (2**20 if sys.platform == "darwin" else 2**10)
-    return peak
+def memory_mib(name: str) -> float | None:
+    """Return a line of this process's status, None where the system does not tell.
 
-
-def _memory(name: str) -> float | None:
-    # Not ru_maxrss: that of a new process begins with what its parent held.
+    Not ru_maxrss: that of a new process begins with what its parent held.
+    """
     if not STATUS.exists():
         return None
     lines = STATUS.read_text().splitlines()
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(name)), None)
+
+
+class Passes:
+    """Samples that went through each stage: (call, modalities, kept for a gradient?).
+
+    Half a batch counts half of it; a sample of which some tokens are left out counts as one. A
+    backward is counted each time a gradient arrives at the output of a forward.
+    """
+
+    def __init__(self) -> None:
+        self.forward: Counter[tuple[str, tuple[str, ...], bool]] = Counter()
+        self.backward: Counter[tuple[str, tuple[str, ...], bool]] = Counter()
+        self._inside = False
+
+    def run(self, name: str, call: Callable[..., Any], first: Any, *rest: Any, **more: Any) -> Any:
+        """Run a call of the model and count it, unless another counted call makes it."""
+        if self._inside:
+            return call(first, *rest, **more)
+        self._inside = True
+        try:
+            out = call(first, *rest, **more)
+        finally:
+            self._inside = False
+        if name in ENCODERS:
+            for modality, value in first.items():
+                self._count(name, (modality,), len(value), out[modality])
+        else:
+            # A fusion of prepared tokens is a `fuse`.
+            stage, fused = ("fuse", rest[0]) if name == "fuse_prepared" else (name, first)
+            self._count(stage, tuple(fused), len(out.logits), out)
+        return out
+
+    def _count(self, call: str, names: tuple[str, ...], samples: int, out: Any) -> None:
+        results = [value for value in _tensors(out) if value.requires_grad]
+        passed = {(call, names, bool(results)): samples}
+        self.forward.update(passed)
+        if results:
+            register_multi_grad_hook(results, lambda _: self.backward.update(passed), mode="any")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the counts as plain data, encoders first."""
+        stages = sorted(self.forward, key=lambda stage: (stage[0] not in ENCODERS, stage))
+        return [
+            {
+                "call": stage[0],
+                "modalities": list(stage[1]),
+                "gradient": stage[2],
+                "forward": self.forward[stage],
+                "backward": self.backward[stage],
+            }
+            for stage in stages
+        ]
+
+
+@contextmanager
+def counted_passes(model: nn.Module) -> Iterator[Passes]:
+    """Count the passes through a model for as long as the block lasts."""
+    passes, before = Passes(), dict(vars(model))
+    calls = [name for name in ENCODERS + FUSIONS if hasattr(model, name)]
+    for name in calls:
+        setattr(model, name, partial(passes.run, name, getattr(model, name)))
+    try:
+        yield passes
+    finally:
+        for name in calls:
+            if name in before:
+                setattr(model, name, before[name])
+            else:
+                delattr(model, name)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Return the tensors in what a model returned: a tensor, or a dataclass of them."""
+    if isinstance(value, Tensor):
+        return [value]
+    return [tensor for part in getattr(value, "__dict__", {}).values() for tensor in _tensors(part)]

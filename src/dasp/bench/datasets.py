@@ -4,9 +4,10 @@
 a `Dataset`, registered by `@DATASETS.register("name")` or named as `file.py:build`.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -14,12 +15,12 @@ import tyro
 
 from dasp.bench.references import file_digest, from_file
 from dasp.bench.results import digest
-from dasp.core.errors import ContractError, DataError, InputError, OptionError, unknown_name
+from dasp.core.errors import ContractError, DataError, OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.core.seeding import numpy_generator
 from dasp.data import ClipDataset, Manifest, Sample, open_manifest
 from dasp.data.clips import SPECS
-from dasp.data.loading import run_jobs
+from dasp.data.loading import Loader, cores
 from dasp.data.shapes import VERSION, SoundingShapes
 from dasp.streams.domains import Domain, DomainDamage
 
@@ -41,10 +42,8 @@ class Dataset(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return everything that decides the samples, with "name" and "samples" among it.
-
-        It is hashed into the keys of results and stored features.
-        """
+        """Return everything that decides the samples, "name" and "samples" among it: it is hashed
+        into the keys of results and stored features."""
 
     def labels(self) -> list[int]:
         """Return the label of each sample, in order."""
@@ -90,32 +89,20 @@ class DataOptions:
         if self.on_bad not in ("error", "skip"):
             raise OptionError(unknown_name("value of --on-bad", self.on_bad, ("error", "skip")))
 
+    @lru_cache(maxsize=8)  # noqa: B019 - options are small
     def open(self) -> Dataset:
         """Open the data set; a process opens it once."""
-        return _open(self)
+        build = from_file(self.name) if ".py:" in self.name else DATASETS[self.name]
+        dataset: Dataset = build(self)
+        if not {"name", "samples"} <= set(dataset.identity):
+            raise ContractError(
+                f"the identity of data set {self.name} lacks 'name' or 'samples': return a dict "
+                "with both, and whatever else decides the samples."
+            )
+        return dataset
 
 
-Build = Callable[[DataOptions], Dataset]
-DATASETS: Registry[Build] = Registry("data set")
-
-
-@lru_cache(maxsize=8)
-def _open(options: DataOptions) -> Dataset:
-    build = from_file(options.name) if ".py:" in options.name else DATASETS[options.name]
-    dataset = build(options)
-    if "name" not in dataset.identity or "samples" not in dataset.identity:
-        raise ContractError(
-            f"the identity of data set {options.name} lacks 'name' or 'samples': return a dict "
-            "with both, and whatever else decides the samples."
-        )
-    return dataset
-
-
-@DATASETS.register(BUILT_IN)
-def _built_in(options: DataOptions) -> "BuiltIn":
-    dataset = BuiltIn(options.samples or 1024, options.flavour, options.split, options.seed)
-    dataset.samples("video", None)  # refuses an unknown split or flavour
-    return dataset
+DATASETS: Registry[Callable[[DataOptions], Dataset]] = Registry("data set")
 
 
 @dataclass(frozen=True)
@@ -141,12 +128,14 @@ class BuiltIn:
 
     def labels(self) -> list[int]:
         """Return the classes, 0 to 35."""
-        shapes = self._set(None, ("video",))
+        shapes = self.samples("video", None)
         return [shapes.label(index) for index in range(len(shapes))]
 
     def samples(self, modality: str, domain: Domain | None) -> SoundingShapes:
         """Return frames, sounds or depth maps, drawn when they are read."""
-        return self._set(domain, (modality,))
+        damage = None if domain is None else self.damage(domain)
+        size, kind = self.samples_count, self.flavour
+        return SoundingShapes(self.split, size, kind, self.seed, damage, (modality,))
 
     def damage(self, domain: Domain) -> DomainDamage:
         """Return what a domain does here."""
@@ -156,11 +145,12 @@ class BuiltIn:
         """Return the first samples of the training split."""
         return replace(self, samples_count=count, split="train")
 
-    def _set(self, domain: Domain | None, modalities: tuple[str, ...]) -> SoundingShapes:
-        damage = None if domain is None else self.damage(domain)
-        return SoundingShapes(
-            self.split, self.samples_count, self.flavour, self.seed, damage, modalities
-        )
+
+@DATASETS.register(BUILT_IN)
+def _built_in(options: DataOptions) -> BuiltIn:
+    dataset = BuiltIn(options.samples or 1024, options.flavour, options.split, options.seed)
+    dataset.samples("video", None)  # refuses an unknown split or flavour
+    return dataset
 
 
 @dataclass(frozen=True)
@@ -171,8 +161,7 @@ class Clips:
     seed: int = 0
     frost_dir: Path | None = None
     noise_dir: Path | None = None
-    skipped: tuple[tuple[str, str], ...] = ()
-    """(id, reason) of the clips that were left out."""
+    skipped: tuple[tuple[str, str], ...] = ()  # (id, reason) of the clips that were left out
     training: Manifest | None = None
 
     @property
@@ -217,10 +206,9 @@ class Clips:
 
 @cache
 def _recorded(folder: Path) -> str:
-    """Return a hash of the files of a folder: each of them may be used for some clip."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a directory: give one of recordings or pictures.")
-    files = sorted(path for path in folder.iterdir() if path.is_file())
+    files = sorted(path for path in folder.iterdir() if path.is_file())  # each may be used
     return f"recorded {digest([(path.name, file_digest(path)) for path in files])}"
 
 
@@ -232,21 +220,23 @@ def _clips(options: DataOptions) -> Clips:
     manifest = open_manifest(options.root, known, options.split)
     if options.samples:
         manifest = manifest.first(options.samples)
-    skipped: tuple[tuple[str, str], ...] = ()
+    loader = Loader(ClipDataset(manifest), workers=cores(), on_bad="skip")
     if options.on_bad == "skip":
-        manifest, skipped = _readable(manifest)
+        deque(loader, maxlen=0)  # reads every clip
+        bad = dict(loader.skipped)
+        kept = tuple(clip for clip in manifest.clips if clip.id not in bad)
+        manifest = replace(manifest, clips=kept)
+    training = _training(options, options.root) if options.source_split else None
     folders = (options.frost_dir, options.noise_dir)
-    return Clips(manifest, options.seed, *folders, skipped, _training(options, options.root))
+    return Clips(manifest, options.seed, *folders, tuple(loader.skipped), training)
 
 
 for _name in SPECS:
     DATASETS.register(_name)(_clips)
 
 
-def _training(options: DataOptions, root: Path) -> Manifest | None:
+def _training(options: DataOptions, root: Path) -> Manifest:
     """Return the list of training clips; its paths are relative to the root."""
-    if options.source_split is None:
-        return None
     path = root / f"{options.source_split}.json"
     if not path.is_file():
         raise DataError(
@@ -255,20 +245,3 @@ def _training(options: DataOptions, root: Path) -> Manifest | None:
         )
     labels = SPECS[options.name].label_file if options.name in SPECS else "labels.csv"
     return open_manifest(root, list_file=path, label_file=root / labels)
-
-
-def _readable(manifest: Manifest) -> tuple[Manifest, tuple[tuple[str, str], ...]]:
-    """Leave out the clips whose sound or frame cannot be read, with the reasons."""
-    problems = list(run_jobs(partial(_problem, ClipDataset(manifest)), range(len(manifest.clips))))
-    pairs = list(zip(manifest.clips, problems, strict=True))
-    kept = tuple(clip for clip, problem in pairs if problem is None)
-    skipped = tuple((clip.id, problem) for clip, problem in pairs if problem is not None)
-    return replace(manifest, clips=kept), skipped
-
-
-def _problem(clips: ClipDataset, index: int) -> str | None:
-    try:
-        clips[index]
-    except (DataError, InputError) as error:
-        return str(error)
-    return None

@@ -1,6 +1,6 @@
 """Inputs and tokens of every domain, computed once for all methods and protocols."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from dasp.core.clock import Clock
 from dasp.core.errors import DataError
 from dasp.core.types import Inputs, Tokens
 from dasp.data.loading import TimedSamples
+from dasp.methods.base import device_of
 from dasp.streams.domains import Domain
 from dasp.streams.protocols import Condition
 
@@ -33,8 +34,7 @@ class FeatureSpec:
     modality: str
     domain: Domain | None
     encoded: bool
-    precision: str = FLOAT32
-    """In which tokens are stored: float32 as they come, or float16 at half the size."""
+    precision: str = FLOAT32  # of stored tokens: as they come, or float16 at half the size
 
 
 class Features:
@@ -49,7 +49,7 @@ class Features:
     ) -> None:
         self.dataset, self.model, self.store = dataset, model, store
         self.labels = torch.tensor(dataset.labels())
-        self.device = next(iter(model.parameters()), torch.empty(0)).device
+        self.device = device_of(model)
         self.ahead = 0 if store is None else AHEAD
         self.modalities: tuple[str, ...] = tuple(model.modalities)  # type: ignore[arg-type]
         self._encoders: Callable[[Inputs], Tokens] = model.encode  # type: ignore[assignment]
@@ -79,13 +79,8 @@ class Features:
         for start in range(0, len(order), size):
             numbers = order[start : start + size]
             places, rows = np.divmod(numbers, len(self.labels))
-            yield (
-                numbers,
-                {
-                    name: self._put(gather([view[name] for view in views], places, rows))
-                    for name in views[0]
-                },
-            )
+            batch = {name: gather([v[name] for v in views], places, rows) for name in views[0]}
+            yield numbers, {name: self._put(values) for name, values in batch.items()}
 
     def _view(self, condition: Condition, encoded: bool, precision: str) -> dict[str, Array]:
         """Return the array of each modality that is there under a condition."""
@@ -107,11 +102,8 @@ class Features:
 
     def key(self, spec: FeatureSpec) -> dict[str, Any]:
         """Return all that decides an array: data, domain as this code makes it, model."""
-        if spec not in self._keys:  # a probe is damaged for it: once is enough
-            self._keys[spec] = self._key(spec)
-        return self._keys[spec]
-
-    def _key(self, spec: FeatureSpec) -> dict[str, Any]:
+        if spec in self._keys:  # a probe is damaged for it: once is enough
+            return self._keys[spec]
         domain = own_domain(spec)
         key: dict[str, Any] = {
             "kind": "tokens" if spec.encoded else "inputs",
@@ -127,6 +119,7 @@ class Features:
                 key["precision"] = spec.precision
             if self.device.type != "cpu":  # it rounds in another way
                 key["device"] = self.device.type
+        self._keys[spec] = key
         return key
 
     def _make(self, spec: FeatureSpec, clock: Clock) -> Iterator[Array]:
@@ -146,46 +139,20 @@ class Features:
         for start in range(0, len(inputs), CHUNK):
             with clock.on("encode"):
                 chunk = self._put(np.array(inputs[start : start + CHUNK]))
-                tokens = self._encoders({spec.modality: chunk})[spec.modality]
-                kept = _kept(tokens.cpu().numpy(), spec)
-            yield kept
+                tokens = self._encoders({spec.modality: chunk})[spec.modality].cpu()
+                kept = tokens.half() if spec.precision == FLOAT16 else tokens
+                if kept.isinf().any() and tokens.isfinite().all():
+                    raise DataError(
+                        f"tokens of {spec.modality} reach {tokens.abs().max():.3g}, more than "
+                        "float16 holds: keep them as float32."
+                    )
+            yield kept.numpy()
 
     def _put(self, rows: Array) -> torch.Tensor:
         """Return rows where the model is."""
         return torch.from_numpy(rows).to(self.device)
 
 
-def _kept(tokens: Array, spec: FeatureSpec) -> Array:
-    """Return tokens as they are kept; what float16 cannot hold is refused, not made infinite."""
-    if spec.precision == FLOAT32:
-        return tokens
-    with np.errstate(over="ignore"):
-        half = tokens.astype(np.float16)
-    if np.isinf(half).any() and np.isfinite(tokens).all():
-        raise DataError(
-            f"tokens of {spec.modality} reach {np.abs(tokens).max():.3g}, more than float16 holds: "
-            "keep them as float32."
-        )
-    return half
-
-
 def own_domain(spec: FeatureSpec) -> Domain | None:
     """A corruption of video leaves the audio untouched: it is the clean one."""
     return spec.domain if spec.domain and spec.domain.modality == spec.modality else None
-
-
-def specs_of(
-    conditions: Iterable[Condition],
-    modalities: Sequence[str],
-    encoded: bool,
-    precision: str = FLOAT32,
-) -> set[FeatureSpec]:
-    """Return the distinct arrays that these conditions need; of constants, a raw one's shape."""
-    return {
-        FeatureSpec(name, condition.domain(name), True, precision)
-        if encoded and name not in condition.constant
-        else FeatureSpec(name, condition.domain(name), False)
-        for condition in conditions
-        for name in modalities
-        if name not in condition.missing
-    }

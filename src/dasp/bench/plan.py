@@ -1,7 +1,7 @@
 """Plans: which methods, models, protocols and data are run, read from TOML files and flags."""
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from torch import nn
 
 from dasp.bench.datasets import SOURCE_SAMPLES, DataOptions, Dataset
 from dasp.bench.features import FLOAT32, PRECISIONS
 from dasp.bench.references import find_method, find_model, model_digest, model_name, versions_of
-from dasp.bench.results import PlanRecord, RunConfig
+from dasp.bench.results import RunConfig
 from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, hyperparameters
 from dasp.methods.base import check_encoders, not_negative, whole
@@ -36,19 +35,10 @@ class MethodRow:
 
     method: str
     options: dict[str, Any] = field(default_factory=dict)
-    fit: int = 0
-    """Clean training samples that the method is fitted with; 0: as many as it needs."""
+    fit: int = 0  # clean training samples that the method is fitted with; 0: as many as it needs
 
     def __post_init__(self) -> None:
-        if self.fit:
-            whole(fit=self.fit)
-
-    @property
-    def source_samples(self) -> int:
-        """Return how many clean training samples the row is fitted with."""
-        if self.fit:
-            return self.fit
-        return SOURCE_SAMPLES if find_method(self.method).needs_source else 0
+        whole(0, fit=self.fit)
 
 
 @dataclass(frozen=True)
@@ -56,8 +46,7 @@ class Job:
     """One run that is to be done, and where its model and its data are found."""
 
     run: RunConfig
-    model: str
-    """As the user wrote it."""
+    model: str  # as the user wrote it
     data: DataOptions
 
     @property
@@ -113,110 +102,79 @@ class Plan:
     data: Annotated[DataOptions, tyro.conf.arg(name="")] = field(default_factory=DataOptions)
 
     def __post_init__(self) -> None:
-        if self.kind not in (STREAMS, EFFICIENCY):
-            raise OptionError(unknown_name("kind of plan", self.kind, (STREAMS, EFFICIENCY)))
-        if self.tokens not in PRECISIONS:
-            raise OptionError(unknown_name("precision of tokens", self.tokens, PRECISIONS))
+        _check_names("kind of plan", [self.kind], (STREAMS, EFFICIENCY))
+        _check_names("precision of tokens", [self.tokens], PRECISIONS)
         whole(**{f"batch size {size}": size for size in self.batch_sizes})
         not_negative(clean_after=self.clean_after)
 
     def jobs(self) -> list[tuple[str, Job]]:
         """Return (label of the row, job) of every run; wrong names and options are refused here."""
         dataset = self.data.open()
-        sources = {
-            label: dataset.source(row.source_samples).identity if row.source_samples else {}
-            for label, row in self.methods.items()
-        }
-        digests = {name: self._checked_digest(name) for name in self.models}
-        options = {label: resolved(row, self.data.name) for label, row in self.methods.items()}
-        versions = {row.method: versions_of(row.method) for row in self.methods.values()}
-        streams = {
-            (protocol, severity): self._domains(dataset, protocol, severity)
-            for protocol in self.protocols
-            for severity in self.severities
-        }
-        names = {
-            name: {"name": model_name(name), "digest": digest} for name, digest in digests.items()
-        }
-        grid = product(
-            self.severities,
-            self.batch_sizes,
-            self.seeds,
-            self.models,
-            self.protocols,
-            self.methods.items(),
-        )
-        return [
-            (
-                label,
-                Job(
-                    RunConfig(
-                        data=dataset.identity,
-                        model=names[model],
-                        method=row.method,
-                        versions=versions[row.method],
-                        options=options[label],
-                        protocol=protocol,
-                        severity=severity,
-                        domains=streams[protocol, severity][0],
-                        visits=streams[protocol, severity][1],
-                        seed=seed,
-                        batch_size=batch_size,
-                        clean_after=self._clean_after(protocol),
-                        source=sources[label],
-                        tokens=self._tokens(row),
-                        corruptions=list(self.corruptions),
-                        cost=COST if self.kind == EFFICIENCY else {},
-                    ),
-                    model,
-                    self.data,
-                ),
-            )
-            for severity, batch_size, seed, model, protocol, (label, row) in grid
-        ]
+        rows = {label: self._row_settings(row, dataset) for label, row in self.methods.items()}
+        models = {name: self._checked_model(name) for name in self.models}
+        pairs = product(self.protocols, self.severities)
+        streams = {pair: self._stream_settings(*pair, dataset) for pair in pairs}
+        cost = COST if self.kind == EFFICIENCY else {}
+        data, kept = dataset.identity, list(self.corruptions)
+        jobs = []
+        for severity, batch_size, seed, model, protocol, label in product(
+            self.severities, self.batch_sizes, self.seeds, self.models, self.protocols, self.methods
+        ):
+            order = {"seed": seed, "batch_size": batch_size}
+            settings = rows[label] | streams[protocol, severity] | order
+            run = RunConfig(data, models[model], corruptions=kept, cost=cost, **settings)
+            jobs.append((label, Job(run, model, self.data)))
+        return jobs
 
-    def record(self, name: str, command: str, jobs: Sequence[tuple[str, Job]]) -> PlanRecord:
-        """Return what a report needs to know of this plan."""
-        rows = [(label, job.run.key) for label, job in jobs]
-        return PlanRecord(name, self.title or name, self.about, list(self.show), command, rows)
+    def _row_settings(self, row: MethodRow, dataset: Dataset) -> dict[str, Any]:
+        """Return the fields of a run that follow from its method."""
+        method = find_method(row.method)
+        count = row.fit or (SOURCE_SAMPLES if method.needs_source else 0)
+        return {
+            "method": row.method,
+            "versions": versions_of(row.method),
+            "options": resolved(row, self.data.name),
+            "source": dataset.source(count).identity if count else {},
+            "tokens": FLOAT32 if method.tunes_encoder else self.tokens,
+        }
 
-    def _checked_digest(self, reference: str) -> str:
-        """Return the digest of a model, after checking that it can do what the plan asks for."""
+    def _checked_model(self, reference: str) -> dict[str, str]:
+        """Return name and digest of a model, after checking that it can do what the plan asks."""
         model = find_model(reference)
         for protocol in self.protocols:
-            _check_modalities(protocol, reference, model)
+            lacking = sorted(sensors(protocol) - set(model.modalities))  # type: ignore[arg-type]
+            if lacking:
+                raise OptionError(
+                    f"protocol '{protocol}' damages {', '.join(lacking)}, which the model "
+                    f"{reference} does not have: choose other --protocols, or a model such as "
+                    "sounding_shapes_depth_0."
+                )
         for row in self.methods.values():
             check_encoders(find_method(row.method), model)
-        return model_digest(model, reference)
+        return {"name": model_name(reference), "digest": model_digest(model, reference)}
 
-    def _domains(
-        self, dataset: Dataset, protocol: str, severity: int
-    ) -> tuple[dict[str, str], int]:
-        """Return the domains of a stream, with a hash of what each does, and the visits."""
-        samples = dataset.identity["samples"]
-        stops = list(visits(protocol, severity, self.corruptions, samples))
+    def _stream_settings(self, protocol: str, severity: int, dataset: Dataset) -> dict[str, Any]:
+        """Return the fields of a run that follow from its stream."""
+        stops = list(visits(protocol, severity, self.corruptions, dataset.identity["samples"]))
         conditions = dict.fromkeys(c for visit in stops for c in visit.conditions)
+        forgets = self.kind == STREAMS and resets_once(protocol)
         return {
-            condition.name: "+".join(dataset.damage(d).fingerprint() for d in condition.domains)
-            for condition in conditions
-        }, len(stops)
+            "protocol": protocol,
+            "severity": severity,
+            "domains": {
+                condition.name: "+".join(dataset.damage(d).fingerprint() for d in condition.domains)
+                for condition in conditions
+            },
+            "visits": len(stops),
+            "clean_after": self.clean_after if forgets else 0,
+        }
 
-    def _clean_after(self, protocol: str) -> int:
-        streamed = self.kind == STREAMS and resets_once(protocol)
-        return self.clean_after if streamed else 0
 
-    def _tokens(self, row: MethodRow) -> str:
-        return FLOAT32 if find_method(row.method).tunes_encoder else self.tokens
-
-
-def _check_modalities(protocol: str, name: str, model: nn.Module) -> None:
-    """Refuse a protocol that damages a modality that a model does not have."""
-    lacking = sorted(sensors(protocol) - set(model.modalities))  # type: ignore[arg-type]
-    if lacking:
-        raise OptionError(
-            f"protocol '{protocol}' damages {', '.join(lacking)}, which the model {name} does not "
-            "have: choose other --protocols, or a model such as sounding_shapes_depth_0."
-        )
+def _check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a name that is not known; the error suggests the nearest one."""
+    for name in names:
+        if name not in known:
+            raise OptionError(unknown_name(kind, name, known))
 
 
 def resolved(row: MethodRow, data: str) -> dict[str, Any]:
@@ -232,9 +190,7 @@ def resolved(row: MethodRow, data: str) -> dict[str, Any]:
     }
     own = {name: parameter.default for name, parameter in hyperparameters(method).items()}
     chosen = data_options(data).get(row.method, {}) | row.options
-    for name in chosen:
-        if name not in loop | own:
-            raise OptionError(unknown_name(f"option of {row.method}", name, loop | own))
+    _check_names(f"option of {row.method}", chosen, loop | own)
     options = loop | own | chosen
     if not options["rebalance"]:
         del options["rebalance_memory"]  # it has no effect
@@ -262,14 +218,18 @@ def load_plans(reference: str | Path) -> dict[str, Plan]:
     path, name = Path(reference), str(reference)
     if path.suffix == ".toml":
         name = path.stem
-    elif name in plan_names():
-        path = PLANS / f"{name}.toml"
     else:
-        raise OptionError(unknown_name("plan", name, plan_names()))
-    content = _content(path)
+        _check_names("plan", [name], plan_names())
+        path = PLANS / f"{name}.toml"
+    try:
+        content = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise OptionError(f"{path} does not exist: give the path of a plan.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise OptionError(f"{path} is not valid TOML: {error}.") from error
     if "plans" not in content:
         return {name: plan_from(content, str(path))}
-    _check_keys(content, ["plans"], f"key of {path}, which lists plans,")
+    _check_names(f"key of {path}, which lists plans,", content, ["plans"])
     found: dict[str, Plan] = {}
     for entry in content["plans"]:
         beside = path.parent / entry
@@ -290,75 +250,52 @@ def load_plan(reference: str | Path) -> Plan:
 
 def plan_from(content: Mapping[str, Any], where: str) -> Plan:
     """Build a plan from plain data; an unknown key is refused with the nearest right one."""
-    _check_keys(content, [*(f.name for f in fields(Plan)), "vary"], f"key of {where}")
+    _check_names(f"key of {where}", content, [*(f.name for f in fields(Plan)), "vary"])
     for name, value in content.items():
         if isinstance(getattr(Plan, name, None), tuple) and not isinstance(value, list):
             raise OptionError(f"{where}: {name} is a list, such as [{value!r}].")
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }
-    if "data" in values:
-        values["data"] = _data(values["data"], where)
+    data = dict(values.pop("data", {}))
+    _check_names(f"key of [data] in {where}", data, [f.name for f in fields(DataOptions)])
+    data |= {k: Path(v) for k, v in data.items() if k in ("root", "frost_dir", "noise_dir")}
     vary = values.pop("vary", {})
     methods = _rows(content["methods"]) if "methods" in content else Plan().methods
     values["methods"] = methods | _varied(methods, vary, where)
     try:
-        return Plan(**values)
+        return Plan(data=DataOptions(**data), **values)
     except OptionError as error:
         raise OptionError(f"{where}: {error}") from error
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise OptionError(f"{path} does not exist: give the path of a plan.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise OptionError(f"{path} is not valid TOML: {error}.") from error
-
-
-def _data(content: Mapping[str, Any], where: str) -> DataOptions:
-    _check_keys(content, [f.name for f in fields(DataOptions)], f"key of [data] in {where}")
-    values = dict(content)
-    for name in {"root", "frost_dir", "noise_dir"} & set(values):
-        values[name] = Path(values[name])
-    return DataOptions(**values)
 
 
 def _rows(content: Sequence[str] | Mapping[str, dict[str, Any]]) -> dict[str, MethodRow]:
     """Return the rows: a list of names, or a table for each label."""
     if not isinstance(content, Mapping):
         return {name: MethodRow(name) for name in content}
-    return {
-        label: MethodRow(
-            options.get("method", label),
-            {k: v for k, v in options.items() if k not in ("method", "fit")},
-            options.get("fit", 0),
-        )
-        for label, options in content.items()
-    }
+    rows = {}
+    for label, table in content.items():
+        options = dict(table)
+        method, fit = options.pop("method", label), options.pop("fit", 0)
+        rows[label] = MethodRow(method, options, fit)
+    return rows
 
 
 def _varied(
     methods: Mapping[str, MethodRow], vary: Mapping[str, Mapping[str, list[Any]]], where: str
 ) -> dict[str, MethodRow]:
     """Return a further row for each value of each option, all else as in the row it varies."""
-    rows: dict[str, MethodRow] = {}
-    for label, options in vary.items():
-        if label not in methods:
-            raise OptionError(unknown_name(f"row varied in {where}", label, methods))
-        base = methods[label]
-        for option, values in options.items():
-            for value in values:
-                changed = base.options | {option: value}
-                rows[f"{label} {option}={value}"] = replace(base, options=changed)
-    return rows
+    _check_names(f"row varied in {where}", vary, methods)
+    return {
+        f"{label} {option}={value}": _changed(methods[label], option, value)
+        for label, options in vary.items()
+        for option, values in options.items()
+        for value in values
+    }
 
 
-def _check_keys(content: Mapping[str, Any], known: Sequence[str], kind: str) -> None:
-    for name in content:
-        if name not in known:
-            raise OptionError(unknown_name(kind, name, known))
+def _changed(row: MethodRow, option: str, value: Any) -> MethodRow:
+    return replace(row, options=row.options | {option: value})
 
 
 def with_settings(plan: Plan, settings: Sequence[str]) -> Plan:
@@ -371,11 +308,14 @@ def with_settings(plan: Plan, settings: Sequence[str]) -> Plan:
             raise OptionError(
                 f"--set takes METHOD.OPTION=VALUE, such as dasp.delta=0.03, not {setting!r}."
             )
-        if label != "*" and label not in methods:
-            raise OptionError(unknown_name("method of this plan", label, methods))
-        for name in methods if label == "*" else [label]:
-            row = methods[name]
-            methods[name] = replace(row, options=row.options | {option: _value(text)})
+        chosen = list(methods) if label == "*" else [label]
+        _check_names("method of this plan", chosen, methods)
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text  # a plain word
+        for name in chosen:
+            methods[name] = _changed(methods[name], option, value)
             resolved(methods[name], plan.data.name)
     return replace(plan, methods=methods)
 
@@ -387,9 +327,8 @@ def with_methods(plan: Plan, names: Sequence[str]) -> Plan:
         if name in plan.methods:
             chosen[name] = plan.methods[name]
         else:
-            method = find_method(name)
-            label = method.__name__.lower() if ".py:" in name else name
-            chosen[label] = MethodRow(name)
+            label = find_method(name).__name__.lower()
+            chosen[label if ".py:" in name else name] = MethodRow(name)
     return replace(plan, methods=chosen)
 
 
@@ -399,11 +338,3 @@ def of_methods(plan: Plan, names: Sequence[str]) -> Plan:
         find_method(name)
     kept = {label: row for label, row in plan.methods.items() if row.method in names}
     return replace(plan, methods=kept)
-
-
-def _value(text: str) -> Any:
-    """Read a value as TOML does, or as a plain word."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

@@ -20,8 +20,6 @@ from dasp.models import faster, load_trained
 from dasp.models.encoders import WAYS, Kind
 from dasp.models.weights import pretrained_path
 
-_moved: dict[str, Path] = {}  # user files that lie elsewhere on this machine, by their written name
-
 
 def find_method(reference: str) -> type[Method]:
     """Return a registered method, or the class `Name` of `path/to/file.py:Name`."""
@@ -34,24 +32,19 @@ def find_method(reference: str) -> type[Method]:
 
 
 def versions_of(reference: str) -> dict[str, Any]:
-    """Return the versions of the code that decides a method's numbers.
-
-    These are those of the loop, of the class and of every method that it is derived from.
-    """
-    classes = [c for c in find_method(reference).__mro__ if issubclass(c, Method)]
-    return {"method": [_version(c) for c in classes if c is not Method], "loop": LOOP_VERSION}
-
-
-def _version(method: type[Method]) -> str:
-    """Return the name and the version that a class itself has.
+    """Return the versions of the loop, of a method and of every method that it is derived from.
 
     A user's file may be edited without raising a `version`, so that its content counts too.
     """
-    words = [method.__name__, str(vars(method).get("version"))]
-    if method.__module__.partition(".")[0] != "dasp":
-        with suppress(TypeError, OSError):  # a class typed at a prompt has no file
-            words.append(file_digest(Path(inspect.getfile(method))))
-    return " ".join(words)
+    versions = []
+    for method in find_method(reference).__mro__:
+        if issubclass(method, Method) and method is not Method:
+            words = [method.__name__, str(vars(method).get("version"))]
+            if method.__module__.partition(".")[0] != "dasp":
+                with suppress(TypeError, OSError):  # a class typed at a prompt has no file
+                    words.append(file_digest(Path(inspect.getfile(method))))
+            versions.append(" ".join(words))
+    return {"method": versions, "loop": LOOP_VERSION}
 
 
 def file_digest(path: Path) -> str:
@@ -62,9 +55,9 @@ def file_digest(path: Path) -> str:
 def find_model(reference: str) -> nn.Module:
     """Return a model in evaluation mode.
 
-    `reference` is the name of a trained model that comes with the package, the path of CAV-MAE
-    weights (.safetensors, .pth), or `path/to/file.py:build`, a function that returns a model.
-    With `:int8` (or another kind of `dasp.models.faster`) after it, its encoders are made faster.
+    `reference` names a trained model of the package, a file of CAV-MAE weights (.safetensors,
+    .pth), or `path/to/file.py:build`, a function that returns a model. With `:int8` (or another
+    kind of `dasp.models.faster`) after it, its encoders are made faster.
     """
     reference, kind = split_kind(reference)
     if kind is not None:
@@ -75,8 +68,7 @@ def find_model(reference: str) -> nn.Module:
             raise ContractError(f"{reference}() must return a torch module.")
         check_parts(model)
         return model.eval()
-    shipped = not Path(reference).suffix
-    return load_trained(pretrained_path(reference) if shipped else reference)
+    return load_trained(reference if Path(reference).suffix else pretrained_path(reference))
 
 
 def model_digest(model: nn.Module, reference: str = "") -> str:
@@ -85,18 +77,14 @@ def model_digest(model: nn.Module, reference: str = "") -> str:
     for name, value in sorted(model.state_dict().items()):
         weights.update(name.encode())
         weights.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    name, own, _ = reference.partition(".py:")
+    code = [file_digest(Path(f"{name}.py"))] if own else []
     config = getattr(model, "config", {})
-    file = own_file(reference)
-    code = [] if file is None else [file_digest(_located(file))]
     return digest([type(model).__qualname__, config, weights.hexdigest(), *code])
 
 
 def model_name(reference: str) -> str:
-    """Return a short name for tables and files.
-
-    >>> model_name("models/mine.py:build"), model_name("sounding_shapes_0:int8")
-    ('mine', 'sounding_shapes_0:int8')
-    """
+    """Return a short name for tables and files: "mine:int8" of "models/mine.py:build:int8"."""
     plain, kind = split_kind(reference)
     name = Path(plain.rsplit(":", 1)[0]).stem
     return name if kind is None else f"{name}:{kind}"
@@ -116,47 +104,29 @@ def split_kind(reference: str) -> tuple[str, Kind | None]:
     return plain, cast(Kind, kind)
 
 
-def own_file(reference: str) -> str | None:
-    """Return the user's file that a reference names, as it is written there.
-
-    >>> own_file("my/model.py:build"), own_file("dasp")
-    ('my/model.py', None)
-    """
-    name, own, _ = reference.partition(".py:")
-    return f"{name}.py" if own else None
-
-
 def absolute(reference: str) -> str:
-    """Return a reference whose file of weights is found from any directory."""
+    """Return a reference whose file is found from any directory.
+
+    >>> absolute("dasp"), absolute("/a/b.py:build"), absolute("/a/../b.pth:int8")
+    ('dasp', '/a/b.py:build', '/b.pth:int8')
+    """
     name, colon, rest = reference.partition(":")
     return f"{Path(name).resolve()}{colon}{rest}" if Path(name).suffix else reference
-
-
-def move_file(name: str, path: Path) -> None:
-    """Find the file that references write as `name` at another path."""
-    _moved[name] = path
-
-
-def _located(name: str) -> Path:
-    """Return the path of a user's file on this machine."""
-    return _moved.get(name, Path(name)).resolve()
 
 
 def from_file(reference: str) -> Any:
     """Return the attribute that `path/to/file.py:name` names; an edited file is imported anew."""
     name, _, attribute = reference.rpartition(":")
-    path = _located(name)
+    path = Path(name).resolve()
     if not path.is_file():
         raise OptionError(f"{path} does not exist; it is named by {reference}.")
     module_name = f"dasp_user_{path.stem}_{digest([str(path), file_digest(path)])}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
+        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
         sys.modules[module_name] = module
         try:
-            spec.loader.exec_module(module)
+            spec.loader.exec_module(module)  # type: ignore[union-attr]
         except BaseException:
             del sys.modules[module_name]
             raise

@@ -1,12 +1,11 @@
 """The schema of a result: what was run, what was counted, what it cost. Defined here, once.
 
 A `Result` belongs to one `RunConfig`, which holds everything that decides its numbers. The hash of
-that is its key: a run with another key is another run, and a run with the same key is never run
-twice. Results live in a folder:
+that is the key of the run: a run with the same key is never run twice. Results live in a folder:
 
-    runs/<protocol>-<method>-<model>-<key>.json   one file per run while a benchmark is running
-    runs.jsonl.gz                                 the same, one line per run, once it has finished
-    plans.json                                    which runs belong to which plan, and as which row
+    runs/<kind>-<protocol>-<method>-<model>-<key>.json   one per run, while a benchmark is running
+    runs.jsonl.gz     the same, one line per run, once it has finished
+    plans.json        which runs belong to which plan, and as which row
 
 `read_folder` reads all of it; `dasp.results(folder)` gives it as a DataFrame.
 """
@@ -19,7 +18,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -45,47 +44,35 @@ def digest(content: Any) -> str:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides the numbers of one run.
+    """Everything that decides the numbers of one run, and a few names for readers."""
 
-    The name of the model and the folder of a user's own method are for readers; the key leaves
-    them out.
-    """
-
-    data: dict[str, Any]
-    """What the data set says of itself: name, split, number of samples, seed, version."""
-    model: dict[str, str]
-    """Its name and digest."""
+    data: dict[str, Any]  # what the data set says of itself: name, split, samples, seed, version
+    model: dict[str, str]  # name and digest
     method: str
-    versions: dict[str, Any]
-    """Of the code of the method, of the methods that it is built on, and of the update loop."""
-    options: dict[str, Any]
-    """All options of the method, defaults included."""
+    versions: dict[str, Any]  # of the method, of the methods it is built on, of the update loop
+    options: dict[str, Any]  # of the method, defaults included
     protocol: str
     severity: int
-    domains: dict[str, str]
-    """The domains of the stream in order of first appearance, each with a hash of what it does."""
-    visits: int
-    """The number of domains visited, repetitions included."""
+    domains: dict[str, str]  # in order of first appearance, each with a hash of what it does
+    visits: int  # domains visited, repetitions included
     seed: int
     batch_size: int
-    clean_after: int = 0
-    """The number of clean samples evaluated after each domain."""
-    source: dict[str, Any] = field(default_factory=dict)
-    """The clean training samples that the method is fitted with, empty if there are none."""
-    tokens: str = "float32"
-    """The precision in which encoded data are stored."""
-    corruptions: list[str] = field(default_factory=list)
-    """The only ones kept of the protocol; empty: all."""
-    cost: dict[str, int] = field(default_factory=dict)
-    """Rounds and threads of a measurement of cost, empty for other runs."""
+    clean_after: int = 0  # clean samples evaluated after each domain
+    source: dict[str, Any] = field(default_factory=dict)  # samples that the method is fitted with
+    tokens: str = "float32"  # the precision in which encoded data are stored
+    corruptions: list[str] = field(default_factory=list)  # kept of the protocol; empty: all
+    cost: dict[str, int] = field(default_factory=dict)  # rounds and threads, if it is measured
 
     @property
     def key(self) -> str:
-        """Return the hash of all settings; two runs share it only if their numbers agree."""
+        """Return the hash of all settings; two runs share it only if their numbers agree.
+
+        The name of the model and the folder of a user's own method are left out.
+        """
         settings = asdict(self)
         del settings["severity"], settings["corruptions"]  # the domains say it
         settings["model"] = self.model["digest"]
-        settings["method"] = self.method.rpartition("/")[2]  # of "folder/file.py:Name" the rest
+        settings["method"] = self.method.rpartition("/")[2]
         settings["domains"] = list(self.domains.items())  # their order counts
         return digest(settings)
 
@@ -105,15 +92,12 @@ class RunConfig:
 class DomainCount:
     """What was counted in one visit of a domain."""
 
-    name: str
-    """The conditions of the sensors as `Condition.name` writes them, such as "video/fog/5"."""
+    name: str  # the conditions of the sensors as `Condition.name` writes them: "video/fog/5"
     right: int
     seen: int
     first_batch: int
-    batches: int
-    """0 if its samples share their batches with those of other domains."""
-    hits: str
-    """One bit per sample, in the order of the data set, packed and written in hexadecimal."""
+    batches: int  # 0 if its samples share their batches with those of other domains
+    hits: str  # one bit per sample, in the order of the data set, packed, in hexadecimal
 
     def sample_hits(self) -> NDArray[np.bool_]:
         """Return which samples were right: (seen,)."""
@@ -129,8 +113,7 @@ class BatchCounts:
     seen: list[int]
     updated: list[bool]
     rejected: list[str | None]
-    scores: dict[str, list[float | None]] | None
-    """The diagnostic score of each modality, None for methods that do not diagnose."""
+    scores: dict[str, list[float | None]] | None  # by modality; None: the method does not diagnose
     biased: list[list[str]] | None
 
 
@@ -145,10 +128,8 @@ class Counts:
     batches: BatchCounts
     updates: int
     rejections: int
-    skipped: list[dict[str, str]] = field(default_factory=list)
-    """Clips that could not be read, with the reason."""
-    rollbacks: list[dict[str, Any]] = field(default_factory=list)
-    """Batches after which the method returned to earlier weights, with the reason."""
+    skipped: list[dict[str, str]] = field(default_factory=list)  # unreadable clips, and why
+    rollbacks: list[dict[str, Any]] = field(default_factory=list)  # to earlier weights, and why
     clean_after: dict[str, Any] | None = None
     """Clean samples that were right before the first domain and after each: "seen", "joint", and
     one list per modality alone. None if they were not evaluated."""
@@ -156,10 +137,9 @@ class Counts:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Return checked counts from plain data."""
-        values = {f.name: content[f.name] for f in fields(cls) if f.name in content}
-        values["domains"] = [DomainCount(**domain) for domain in content["domains"]]
-        values["batches"] = BatchCounts(**content["batches"])
-        counts = cls(**values)
+        domains = [DomainCount(**domain) for domain in content["domains"]]
+        parts = {"domains": domains, "batches": BatchCounts(**content["batches"])}
+        counts = cls(**{**content, **parts})
         counts.check()
         return counts
 
@@ -167,9 +147,7 @@ class Counts:
         """Raise an error if the counts contradict each other."""
         batches, length = self.batches, len(self.batches.right)
         lists: list[Sequence[Any]] = [batches.seen, batches.updated, batches.rejected]
-        lists += list((batches.scores or {}).values()) + (
-            [batches.biased] if batches.biased else []
-        )
+        lists += [*(batches.scores or {}).values(), batches.biased or batches.right]
         stops = len({domain.first_batch for domain in self.domains})
         clean = {k: v for k, v in (self.clean_after or {}).items() if k != "seen"}
         consistent = (
@@ -193,19 +171,12 @@ class Result:
     """One run: its settings, what was counted, and what it cost on the machine it ran on."""
 
     run: RunConfig
-    counts: Counts | None
-    """None for a measurement of cost."""
+    counts: Counts | None  # None for a measurement of cost
     measured: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as it is written to a file."""
-        return {
-            "format": FORMAT,
-            "key": self.run.key,
-            "run": asdict(self.run),
-            "counts": None if self.counts is None else asdict(self.counts),
-            "measured": self.measured,
-        }
+        return {"format": FORMAT, "key": self.run.key, **asdict(self)}
 
     @classmethod
     def from_dict(cls, content: Any) -> Self:
@@ -213,16 +184,12 @@ class Result:
         if not isinstance(content, Mapping) or content.get("format") != FORMAT:
             raise InputError(f"it is not a result of format {FORMAT}")
         try:
-            run = RunConfig(**content["run"])
-            counts = content["counts"]
-            result = cls(
-                run,
-                None if counts is None else Counts.from_dict(counts),
-                dict(content["measured"]),
-            )
+            run, counts = RunConfig(**content["run"]), content["counts"]
+            counted = None if counts is None else Counts.from_dict(counts)
+            result = cls(run, counted, dict(content["measured"]))
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"a field is missing or of the wrong type ({error!r})") from error
         if run.key != content.get("key"):
             raise InputError("its key does not match its settings")
@@ -238,8 +205,7 @@ class PlanRecord:
     about: str
     show: list[str]
     command: str
-    rows: list[tuple[str, str]]
-    """(label of the row, key of the run) of each run, in the order of the plan."""
+    rows: list[tuple[str, str]]  # (label, key) of each run, in the order of the plan
 
 
 @dataclass
@@ -247,11 +213,9 @@ class ResultFolder:
     """All results of a folder, and the plans that they belong to."""
 
     path: Path
-    results: dict[str, Result] = field(default_factory=dict)
-    """By key."""
+    results: dict[str, Result] = field(default_factory=dict)  # by key
     plans: list[PlanRecord] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    """What could not be read, and why."""
+    warnings: list[str] = field(default_factory=list)  # what could not be read, and why
 
 
 def read_folder(path: str | Path) -> ResultFolder:
@@ -259,36 +223,36 @@ def read_folder(path: str | Path) -> ResultFolder:
     root = Path(path)
     if not root.is_dir():
         raise InputError(f"{root} is not a directory: give the folder that `dasp bench` wrote.")
-    found = _read_results(root)
-    found.plans = read_plans(root)
-    if not found.results:
-        why = f" ({'; '.join(found.warnings)})" if found.warnings else ""
-        raise InputError(f"{root} holds no results{why}: make some with `dasp bench`.")
-    return found
-
-
-def _read_results(root: Path) -> ResultFolder:
-    found = ResultFolder(root)
-    for name, _, text in _texts(root):
-        try:
-            result = Result.from_dict(json.loads(text))
-        except ValueError as error:
-            found.warnings.append(f"{name} was left out: {error}. Run the plan again.")
+    folder = ResultFolder(root, plans=read_plans(root))
+    for name, _, _, found in _entries(root):
+        if isinstance(found, Result):
+            folder.results.setdefault(found.run.key, found)
         else:
-            found.results.setdefault(result.run.key, result)
-    return found
+            folder.warnings.append(f"{name} was left out: {found}. Run the plan again.")
+    if not folder.results:
+        why = f" ({'; '.join(folder.warnings)})" if folder.warnings else ""
+        raise InputError(f"{root} holds no results{why}: make some with `dasp bench`.")
+    return folder
 
 
-def _texts(root: Path) -> Iterator[tuple[str, Path, str]]:
-    """Yield name, file and text of every result of a folder.
+def _entries(root: Path) -> Iterator[tuple[str, Path, str, Result | ValueError]]:
+    """Yield name, file and text of every result of a folder, and the result or what is wrong.
 
     Single files come first: what another process packs meanwhile is then found in the packed file.
     """
     for path in sorted((root / "runs").glob("[!.]*.json")):
         with suppress(FileNotFoundError):
-            yield f"runs/{path.name}", path, path.read_text(encoding="utf-8", errors="replace")
+            text = path.read_text(encoding="utf-8", errors="replace")
+            yield f"runs/{path.name}", path, text, _parsed(text)
     for number, line in enumerate(_packed_lines(root / PACKED), start=1):
-        yield f"{PACKED}, line {number},", root / PACKED, line
+        yield f"{PACKED}, line {number},", root / PACKED, line, _parsed(line)
+
+
+def _parsed(text: str) -> Result | ValueError:
+    try:
+        return Result.from_dict(json.loads(text))
+    except ValueError as error:
+        return error
 
 
 def _packed_lines(packed: Path) -> Iterator[str]:
@@ -304,24 +268,17 @@ def _packed_lines(packed: Path) -> Iterator[str]:
         ) from error
 
 
-def write_result(folder: Path, result: Result) -> Path:
-    """Write one result, whole or not at all."""
-    path = folder / "runs" / result.run.filename
-    with atomic_path(path) as part:
-        part.write_text(json.dumps(result.as_dict(), default=str) + "\n", encoding="utf-8")
-    return path
-
-
 def done_keys(folder: Path) -> set[str]:
     """Return the keys of all runs whose results are in a folder, whole."""
-    return set(_read_results(folder).results)
+    return {found.run.key for *_, found in _entries(folder) if isinstance(found, Result)}
 
 
 def is_done(folder: Path, run: RunConfig) -> bool:
     """Tell whether the result of a run is in a folder, whole; quick enough to ask before each."""
     for path in (folder / "runs").glob(f"[!.]*-{run.key}.json"):
-        with suppress(OSError, ValueError):
-            return Result.from_dict(json.loads(path.read_text(encoding="utf-8"))).run.key == run.key
+        with suppress(OSError):
+            if isinstance(_parsed(path.read_text(encoding="utf-8", errors="replace")), Result):
+                return True
     packed = folder / PACKED
     if not packed.exists():
         return False
@@ -332,11 +289,16 @@ def is_done(folder: Path, run: RunConfig) -> bool:
 @lru_cache(maxsize=2)
 def _packed_keys(packed: Path, *_state: int) -> set[str]:
     """Return the keys in a packed file; read again only when the state of the file has changed."""
-    keys = set()
-    for line in _packed_lines(packed):
-        with suppress(ValueError):
-            keys.add(Result.from_dict(json.loads(line)).run.key)
-    return keys
+    found = map(_parsed, _packed_lines(packed))
+    return {result.run.key for result in found if isinstance(result, Result)}
+
+
+def write_result(folder: Path, result: Result) -> Path:
+    """Write one result, whole or not at all."""
+    path = folder / "runs" / result.run.filename
+    with atomic_path(path) as part:
+        part.write_text(json.dumps(result.as_dict(), default=str) + "\n", encoding="utf-8")
+    return path
 
 
 def pack(folder: Path) -> Path:
@@ -344,23 +306,20 @@ def pack(folder: Path) -> Path:
 
     What cannot be read stays as it is, until its run is done again.
     """
-    packed = folder / PACKED
+    packed, moved = folder / PACKED, []
+    results: dict[str, dict[str, Any]] = {}
+    damaged: list[str] = []
     with claimed(folder, "pack", wait=True):
-        results: dict[str, dict[str, Any]] = {}
-        damaged: list[str] = []
-        moved: list[Path] = []
-        for _, path, text in _texts(folder):
-            try:
-                result = Result.from_dict(json.loads(text))
-            except ValueError:
-                damaged += [text.rstrip("\n")] if path == packed else []
-            else:
-                results.setdefault(result.run.key, result.as_dict())
+        for _, path, text, found in _entries(folder):
+            if isinstance(found, Result):
+                results.setdefault(found.run.key, found.as_dict())
                 moved += [path] if path != packed else []
+            elif path == packed:
+                damaged.append(text.rstrip("\n"))
         if not moved:
             return packed
         lines = [json.dumps(results[key], default=str) for key in sorted(results)]
-        lines += [line for line in damaged if _key_in(line) not in results]
+        lines += [line for line in damaged if not any(key in line for key in results)]
         remove_parts(packed)
         with (
             atomic_path(packed, durable=True) as part,
@@ -371,13 +330,6 @@ def pack(folder: Path) -> Path:
         for path in moved:
             path.unlink(missing_ok=True)
     return packed
-
-
-def _key_in(line: str) -> Any:
-    """Return the key that a damaged line names, or None."""
-    with suppress(ValueError, AttributeError):
-        return json.loads(line).get("key")
-    return None
 
 
 def read_plans(folder: Path) -> list[PlanRecord]:
@@ -407,13 +359,10 @@ def claimed(folder: Path, name: str, wait: bool = False) -> Iterator[bool]:
     """Claim a run for this process, and tell whether it succeeded; the system frees it on death."""
     locks = folder / ".locks"
     locks.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(locks / name, timeout=-1 if wait else 0)
+    lock = FileLock(locks / name)
+    with suppress(Timeout):
+        lock.acquire(timeout=-1 if wait else 0)
     try:
-        lock.acquire()
-    except Timeout:
-        yield False
-        return
-    try:
-        yield True
+        yield lock.is_locked
     finally:
         lock.release()

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dasp.bench.cost import measure_costs
-from dasp.bench.engines import Engine, Workspace
-from dasp.bench.engines.local import Local
+from dasp.bench.engines import Engine, Workspace, local
 from dasp.bench.plan import EFFICIENCY, Job, Plan
-from dasp.bench.results import Result, done_keys, pack, read_folder, write_plan
+from dasp.bench.results import PlanRecord, Result, done_keys, pack, read_folder, write_plan
 
 
 def run_plan(
@@ -25,12 +24,14 @@ def run_plan(
     """
     jobs = plan.jobs()
     workspace.results.mkdir(parents=True, exist_ok=True)
-    write_plan(workspace.results, plan.record(name, command, jobs))
+    rows = [(label, job.run.key) for label, job in jobs]
+    record = PlanRecord(name, plan.title or name, plan.about, list(plan.show), command, rows)
+    write_plan(workspace.results, record)
     todo = jobs_to_do(jobs, workspace.results)
     if todo and plan.kind == EFFICIENCY:
         measure_costs(todo, workspace, show)
     elif todo:
-        (engine or Local()).run(todo, workspace, show)
+        (engine or local.run)(todo, workspace, show)
     pack(workspace.results)
     results = read_folder(workspace.results).results
     found: dict[str, list[Result]] = {}

@@ -1,14 +1,11 @@
 """The feature store: arrays on disk, cached under a key made of their settings."""
 
 import json
-import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from io import FileIO
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -25,10 +22,6 @@ Array = NDArray[np.floating[Any]]
 Make = Callable[[Clock], Iterator[Array]]
 """Yields the rows of an array in chunks, each (n, ...), and counts the time on the clock."""
 
-GIB = 2**30
-LARGE_ROW = 2**16  # bytes from which asking the disk for a row in advance is worth a system call
-ROWS_AHEAD = 8  # rows that the disk fetches while one is copied
-
 
 class Store:
     """Arrays in a directory, each a memory-mapped .npy file named by the hash of its key.
@@ -38,7 +31,7 @@ class Store:
     the least recently used arrays are removed; a reader that has one open keeps it.
     """
 
-    def __init__(self, folder: str | Path, limit: float = 50 * GIB) -> None:
+    def __init__(self, folder: str | Path, limit: float = 50 * 2**30) -> None:
         self.folder, self.limit = Path(folder), limit
         self.folder.mkdir(parents=True, exist_ok=True)
         self.clock = Clock()  # time spent making arrays in this process
@@ -53,9 +46,13 @@ class Store:
                     if not path.exists():
                         self._write(path, key, rows, make)
                         self._shrink(keep=path)
-            with suppress(FileNotFoundError):  # removed meanwhile by a process that needed room
+            try:
                 os.utime(path)
-                array = _mapped(path)
+                array = np.load(path, mmap_mode="r")
+            except FileNotFoundError:  # removed meanwhile by a process that needed room
+                continue
+            except (ValueError, EOFError) as error:
+                raise DataError(f"{path} is damaged ({error}): remove the file.") from error
         if len(array) != rows:
             raise DataError(f"{path} has {len(array)} rows instead of {rows}: remove the file.")
         return array
@@ -70,11 +67,14 @@ class Store:
     def _write(self, path: Path, key: dict[str, Any], rows: int, make: Make) -> None:
         clock = Clock()
         remove_parts(path)  # of a process that was killed here
-        with atomic_path(path) as part, part.open("wb", buffering=0) as file:
-            size = _write_rows(file, make(clock), rows, clock, key)
+        with atomic_path(path) as part, part.open("wb") as file:
+            done = _write_rows(file, make(clock), rows, clock)
+            if done != rows:
+                raise DataError(f"{done} of {rows} rows were made for {key}.")
             with clock.on("write"):
-                # Otherwise half an array could bear its name after a power failure.
-                os.fsync(file.fileno())
+                file.flush()
+                os.fsync(file.fileno())  # a power failure must not leave half an array
+            size = file.tell()
         about = key | {"rows": rows, "bytes": size, "seconds": clock.seconds}
         with atomic_path(path.with_suffix(".json")) as part:
             part.write_text(json.dumps(about, indent=1, default=str))
@@ -88,82 +88,36 @@ class Store:
                 entries.append((status.st_mtime, status.st_size, path))
         total = sum(size for _, size, _ in entries)
         for _, size, path in sorted(entries):
-            if total <= self.limit:
-                return
-            if path != keep:
+            if total > self.limit and path != keep:
                 total -= size
                 path.unlink(missing_ok=True)
                 path.with_suffix(".json").unlink(missing_ok=True)
 
 
-def _mapped(path: Path) -> Array:
-    try:
-        array: Array = np.load(path, mmap_mode="r")
-    except (ValueError, EOFError) as error:
-        raise DataError(f"{path} is damaged ({error}): remove the file.") from error
-    return array
-
-
-def _write_rows(
-    file: FileIO, chunks: Iterator[Array], rows: int, clock: Clock, key: dict[str, Any]
-) -> int:
-    """Write chunks of rows one after another as a .npy file; return its size in bytes.
-
-    Large plain writes: filling a memory map takes a page fault every 4 KiB.
-    """
+def _write_rows(file: BinaryIO, chunks: Iterator[Array], rows: int, clock: Clock) -> int:
+    """Write chunks of rows as a .npy file, by large plain writes; return the number of rows."""
     done = 0
     for chunk in chunks:
         with clock.on("write"):
             if not done:
-                shape = (rows, *chunk.shape[1:])
                 descr = np.lib.format.dtype_to_descr(chunk.dtype)
+                shape = (rows, *chunk.shape[1:])
                 header = {"descr": descr, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)
-            _write_all(file, np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data)
+            file.write(np.ascontiguousarray(chunk).data)
             done += len(chunk)
-    if not done or done != rows:
-        raise DataError(f"{done} of {rows} rows were made for {key}.")
-    return file.tell()
-
-
-def _write_all(file: FileIO, data: memoryview) -> None:
-    """Write all bytes: the system may take fewer at a time, such as 2 GiB."""
-    while len(data):
-        data = data[file.write(data) :]
+    return done
 
 
 def gather(
     arrays: Sequence[Array], places: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Copy row `rows[i]` of the array `places[i]` for each i: (len(rows), ...) float32.
-
-    Rows are read in the order in which they lie on the disk, which is told of the next ones, and
-    copied straight into their place.
-    """
+    """Copy row `rows[i]` of the array `places[i]` for each i: (len(rows), ...) float32."""
     found = np.empty((len(rows), *arrays[0].shape[1:]), np.float32)
-    order = np.lexsort((rows, places))
-    coming = iter(order)
-    for i in islice(coming, ROWS_AHEAD):
-        _prefetch(arrays[places[i]], int(rows[i]))
-    for i in order:
-        for later in islice(coming, 1):
-            _prefetch(arrays[places[later]], int(rows[later]))
-        _copy(arrays[places[i]][rows[i]], found[i])
+    for i in np.lexsort((rows, places)):  # in the order in which they lie on the disk
+        row = arrays[places[i]][rows[i]]
+        if row.dtype == np.float16:  # torch converts twice as fast, but takes no read-only memory
+            torch.from_numpy(found[i]).copy_(torch.from_numpy(np.array(row)))
+        else:
+            found[i] = row
     return found
-
-
-def _prefetch(array: Array, row: int) -> None:
-    """Let the disk fetch a row while others are copied."""
-    pages, size = array.base, array.strides[0]
-    if size < LARGE_ROW or not isinstance(array, np.memmap) or not isinstance(pages, mmap.mmap):
-        return
-    first = array.offset % mmap.ALLOCATIONGRANULARITY + row * size
-    start = first - first % mmap.PAGESIZE
-    pages.madvise(mmap.MADV_WILLNEED, start, first + size - start)
-
-
-def _copy(row: Array, place: NDArray[np.float32]) -> None:
-    if row.dtype == np.float16:  # torch converts twice as fast, but takes no read-only memory
-        torch.from_numpy(place).copy_(torch.from_numpy(np.array(row)))
-    else:
-        place[...] = row

@@ -8,11 +8,11 @@ had not been.
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,54 +28,37 @@ from dasp.core.files import atomic_path
 from dasp.core.seeding import numpy_generator
 from dasp.data.clips import open_manifest
 from dasp.data.loading import ClipDataset
+from dasp.methods.base import positive
 from dasp.models import CavMae
+
+WARMUP = 0.03  # share of all steps in which the learning rate climbs
+ALONE = 0.5  # weight of each modality's own cross-entropy
+
+_State = dict[str, nn.Module | torch.optim.Optimizer]
 
 
 class Examples(Protocol):
-    """Any data set whose items begin with ({modality: tensor}, label)."""
+    """Any data set whose items begin with ({modality: tensor}, label).
+
+    If it has `batch(indices)`, that gives the stacked inputs and labels of many samples at once; if
+    it has `set_epoch(epoch)`, its examples are others in each epoch.
+    """
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> tuple[Any, ...]: ...
 
 
-@runtime_checkable
-class Batched(Protocol):
-    """Examples that can also give many samples at once."""
-
-    def batch(self, indices: NDArray[np.int64]) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the stacked inputs and labels of these samples."""
-
-
-@runtime_checkable
-class Renewed(Protocol):
-    """Examples that are others in each epoch."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Become the examples of this epoch."""
-
-
-def epoch_batches(
-    examples: Examples, epoch: int, batch: int, seed: int
-) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-    """Give the batches of an epoch in the order that (seed, epoch) decides."""
-    if isinstance(examples, Renewed):
-        examples.set_epoch(epoch)
-    order = numpy_generator(seed, "order", str(epoch)).permutation(len(examples))
-    for part in slices(len(examples), batch):
-        yield take(examples, order[part])
-
-
-def slices(size: int, batch: int) -> Iterator[slice]:
-    """Give whole batches only, unless there is not even one."""
-    for start in range(0, max(size - batch, 0) + 1, batch):
-        yield slice(start, start + batch)
+def epoch_order(size: int, epoch: int, batch: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return the indices of each batch: whole batches only, unless there is not even one."""
+    order = numpy_generator(seed, "order", str(epoch)).permutation(size)
+    return [order[start : start + batch] for start in range(0, max(size - batch, 0) + 1, batch)]
 
 
 def take(examples: Examples, indices: NDArray[np.int64]) -> tuple[dict[str, Tensor], Tensor]:
     """Return the stacked inputs, each (n, ...), and labels (n,) of some samples."""
-    if isinstance(examples, Batched):
-        return examples.batch(indices)
+    if hasattr(examples, "batch"):
+        return examples.batch(indices)  # type: ignore[no-any-return]
     items = [examples[int(index)] for index in indices]
     inputs = {name: torch.stack([item[0][name] for item in items]) for name in items[0][0]}
     return inputs, torch.tensor([int(item[1]) for item in items])
@@ -97,14 +80,11 @@ class TrainOptions:
     lr: float = 1.5e-3
     weight_decay: float = 0.05
     batch: int = 64
-    warmup: float = 0.03  # share of all steps in which the learning rate climbs
-    alone: float = 0.5  # weight of each modality's own cross-entropy
     pairs: float = 0.0  # weight of the cross-entropy of each pair, of three modalities
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.lr <= 0 or self.batch < 1 or not 0 <= self.warmup < 1:
-            raise OptionError(f"lr and batch must be above 0 and warmup in [0, 1): {self}.")
+        positive(lr=self.lr, batch=self.batch)
 
 
 @dataclass(frozen=True)
@@ -127,26 +107,37 @@ def fit(
     """Train `model` in place through all stages; go on from `checkpoint` where it exists."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=options.lr, weight_decay=options.weight_decay)
-    plan = [(stage, number) for stage in stages for number in range(stage.epochs)]
-    steps = [len(list(slices(len(stage.examples), options.batch))) for stage, _ in plan]
-    mark = _fingerprint(model, stages, options)
-    history = _resume(checkpoint, model, optimizer, mark)
-    overall = progress.add_task("all epochs", total=len(plan), completed=len(history))
+    state: _State = {"model": model, "optimizer": optimizer}
+    # What must be the same for a checkpoint to be continued:
+    parts = [[stage.name, len(stage.examples), stage.epochs] for stage in stages]
+    mark = json.dumps([getattr(model, "config", {}), parts, asdict(options)], sort_keys=True)
+    history = _resume(checkpoint, state, mark)
+    plan = [stage for stage in stages for _ in range(stage.epochs)]
+    orders = [
+        epoch_order(len(stage.examples), epoch, options.batch, options.seed)
+        for epoch, stage in enumerate(plan)
+    ]
+    step, total = sum(map(len, orders[: len(history)])), sum(map(len, orders))
+    bar = progress.add_task("train", total=total, completed=step)
     for epoch in range(len(history), len(plan)):
-        stage = plan[epoch][0]
-        step, loss = sum(steps[:epoch]), 0.0
-        bar = progress.add_task(f"epoch {epoch + 1}, {stage.name}", total=steps[epoch])
+        examples, loss = plan[epoch].examples, 0.0
+        if hasattr(examples, "set_epoch"):
+            examples.set_epoch(epoch)
         model.train()
-        for inputs, labels in epoch_batches(stage.examples, epoch, options.batch, options.seed):
+        for indices in orders[epoch]:
             for group in optimizer.param_groups:
-                group["lr"] = options.lr * schedule(step / sum(steps), options.warmup)
-            loss += _update(model, optimizer, inputs, labels, options) / steps[epoch]
+                group["lr"] = options.lr * schedule(step / total)
+            batch = take(examples, indices)
+            batch_loss = _loss(model, *batch, options)
+            optimizer.zero_grad(set_to_none=True)
+            batch_loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            loss += batch_loss.item() / len(orders[epoch])
             step += 1
             progress.advance(bar)
-        progress.remove_task(bar)
-        history.append(Epoch(stage.name, loss, evaluate(model, validation)))
-        _save(checkpoint, model, optimizer, mark, history)
-        progress.update(overall, advance=1, description=_summary(history[-1]))
+        history.append(Epoch(plan[epoch].name, loss, evaluate(model, validation)))
+        _save(checkpoint, state, mark, history)
+        progress.update(bar, description=f"train, epoch {epoch + 1}: loss {loss:.3f}")
     model.eval()
     return history
 
@@ -174,59 +165,34 @@ def evaluate(model: nn.Module, examples: Examples, batch: int = 128) -> dict[str
     return {name: 100 * count / len(examples) for name, count in right.items()}
 
 
-def schedule(done: float, warmup: float) -> float:
+def schedule(done: float) -> float:
     """Return the share of the learning rate when `done` of all steps are made: climb, cosine."""
-    if done < warmup:
-        return (done + 1e-3) / (warmup + 1e-3)
-    return 0.5 * (1 + math.cos(math.pi * (done - warmup) / (1 - warmup)))
+    if done < WARMUP:
+        return (done + 1e-3) / (WARMUP + 1e-3)
+    return 0.5 * (1 + math.cos(math.pi * (done - WARMUP) / (1 - WARMUP)))
 
 
-def _update(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    inputs: dict[str, Tensor],
-    labels: Tensor,
-    options: TrainOptions,
-) -> float:
+def _loss(
+    model: nn.Module, inputs: dict[str, Tensor], labels: Tensor, options: TrainOptions
+) -> Tensor:
     assert isinstance(model, MultiModalModel)
     tokens = model.encode(inputs)
     loss = F.cross_entropy(model.fuse(tokens).logits, labels)
-    for size, weight in ((1, options.alone), (2, options.pairs)):
+    for size, weight in ((1, ALONE), (2, options.pairs)):
         for names in combinations(tokens, size) if weight else ():
             part = {name: tokens[name] for name in names}
             loss = loss + weight * F.cross_entropy(model.fuse(part).logits, labels)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return float(loss.detach())
+    return loss
 
 
-def _fingerprint(model: nn.Module, stages: Sequence[Stage], options: TrainOptions) -> str:
-    """Return what must be the same for a checkpoint to be gone on with."""
-    parts = [[stage.name, len(stage.examples), stage.epochs] for stage in stages]
-    return json.dumps([getattr(model, "config", {}), parts, asdict(options)], sort_keys=True)
-
-
-def _save(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    mark: str,
-    history: list[Epoch],
-) -> None:
-    content = {
-        "mark": mark,
-        "history": [asdict(epoch) for epoch in history],
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-    }
+def _save(path: Path, state: _State, mark: str, history: list[Epoch]) -> None:
+    content = {name: part.state_dict() for name, part in state.items()}
+    epochs = [asdict(epoch) for epoch in history]
     with atomic_path(path) as part:
-        torch.save(content, part)
+        torch.save({"mark": mark, "history": epochs, **content}, part)
 
 
-def _resume(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, mark: str
-) -> list[Epoch]:
+def _resume(path: Path, state: _State, mark: str) -> list[Epoch]:
     if not path.is_file():
         return []
     content = torch.load(path, map_location="cpu", weights_only=True)
@@ -235,14 +201,9 @@ def _resume(
             f"{path} is the checkpoint of a training with other settings: "
             "repeat those, or give another output or remove the file."
         )
-    model.load_state_dict(content["model"])
-    optimizer.load_state_dict(content["optimizer"])
+    for name, part in state.items():
+        part.load_state_dict(content[name])
     return [Epoch(**epoch) for epoch in content["history"]]
-
-
-def _summary(epoch: Epoch) -> str:
-    accuracy = ", ".join(f"{name} {value:.1f}%" for name, value in epoch.accuracy.items())
-    return f"loss {epoch.loss:.3f}, {accuracy}"
 
 
 def new_model(sizes: dict[str, float], seed: int) -> CavMae:
@@ -262,10 +223,8 @@ def clip_stages(data: Path, validation: Path, epochs: int) -> tuple[list[Stage],
 
 
 def history_table(history: list[Epoch]) -> Table:
-    """Return the validation accuracies of a training, a row an epoch."""
-    table = Table(title="Validation accuracy (%)")
-    table.add_column("epoch")
-    table.add_column("on")
+    """Return the validation accuracies of a training, one row per epoch."""
+    table = Table("epoch", "on", title="Validation accuracy (%)")
     for name in ("loss", *history[-1].accuracy):
         table.add_column(name, justify="right")
     for number, epoch in enumerate(history, start=1):

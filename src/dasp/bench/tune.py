@@ -7,6 +7,7 @@ rates.
 """
 
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from dasp.bench.engines import Workspace
@@ -14,16 +15,14 @@ from dasp.bench.plan import Plan
 from dasp.bench.runner import run_plan
 
 LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-# EATA's published similarity of .05 keeps few samples when there are few classes.
-EXTRA: dict[str, dict[str, tuple[Any, ...]]] = {"eata": {"similarity": (0.05, 0.25)}}
+SIMILARITIES = (0.05, 0.25)  # of EATA: the published .05 keeps few samples of few classes
 
 
 def grid(method: str) -> list[dict[str, Any]]:
     """Return the settings tried for a method."""
-    settings: list[dict[str, Any]] = [{"lr": lr} for lr in LEARNING_RATES]
-    for option, values in EXTRA.get(method, {}).items():
-        settings = [setting | {option: value} for setting in settings for value in values]
-    return settings if method != "source" else [{}]
+    if method == "eata":
+        return [{"lr": lr, "similarity": s} for lr in LEARNING_RATES for s in SIMILARITIES]
+    return [{"lr": lr} for lr in LEARNING_RATES] if method != "source" else [{}]
 
 
 def tuning_plan(plan: Plan, protocols: tuple[str, ...]) -> Plan:
@@ -42,10 +41,10 @@ def tune(
 ) -> dict[str, Any]:
     """Run the grid; return for each row the accuracies and the setting chosen."""
     found = run_plan(tuning_plan(plan, protocols), workspace, "tune", show=show)
-    means = {}
-    for label, results in found.items():
-        accuracies = [result.counts.accuracy for result in results if result.counts is not None]
-        means[label] = sum(accuracies) / len(accuracies)
+    means = {
+        label: fmean(result.counts.accuracy for result in results if result.counts is not None)
+        for label, results in found.items()
+    }
     chosen = {}
     for label, row in plan.methods.items():
         tried = {_label(label, setting): setting for setting in grid(row.method)}

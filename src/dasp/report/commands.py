@@ -5,14 +5,12 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from rich.console import Console
-
 from dasp.report.frame import read_results
-from dasp.report.render import TITLE, print_summary, write_files, write_page
-from dasp.report.sections import sections_of, show
+from dasp.report.render import print_summary, write_files, write_page
+from dasp.report.sections import sections_of
 
 
-def report(results: Path, /, out: Path | None = None, title: str = TITLE) -> int:
+def report(results: Path, /, out: Path | None = None, figures: bool = False) -> int:
     """Turn a folder of results into tables, figures and one HTML report.
 
     Reads the results that `dasp bench` wrote, in this folder and those below it; nothing is run
@@ -20,7 +18,7 @@ def report(results: Path, /, out: Path | None = None, title: str = TITLE) -> int
 
       report.html   one section per plan and one page per run; opens without network
       tables/       each table as CSV, Markdown and LaTeX, in one folder per plan
-      figures/      each figure as SVG, PDF and PNG, in one folder per plan
+      figures/      each figure as SVG, in one folder per plan
 
     Results of different data, samples, batch size or severity are shown apart, never averaged
     together. A damaged file is named and left out, and the exit code is then 1.
@@ -28,23 +26,18 @@ def report(results: Path, /, out: Path | None = None, title: str = TITLE) -> int
     Args:
         results: Folder of results.
         out: Folder to write to; by default the folder of the results.
-        title: Heading of the report.
+        figures: Write each figure as PDF and PNG as well, for a paper.
     """
-    return publish(results, results if out is None else out, title)
+    return publish(results, out or results, figures=figures)
 
 
-def publish(
-    results: Path, out: Path, title: str = TITLE, only: Collection[str] | None = None
-) -> int:
-    """Write the report of a folder and print its summary; return 1 if a file was left out.
-
-    `only` limits the summary to the plans of these names.
-    """
+def publish(results: Path, out: Path, only: Collection[str] = (), figures: bool = False) -> int:
+    """Write the report of a folder and sum it up, or `only` some plans; 1 if a file is damaged."""
     found = read_results(results)
-    sections = [show(section) for section in sections_of(found)]
-    command = shlex.join(["dasp", *sys.argv[1:]])
-    page = write_page(sections, out / "report.html", title, command, found.warnings)
-    write_files(sections, out)
-    told = [shown for shown in sections if only is None or shown.section.plan.name in only]
-    print_summary(told, Console(), page, found.warnings)
+    sections = sections_of(found)
+    page = out / "report.html"
+    write_page(sections, page, shlex.join(["dasp", *sys.argv[1:]]), found.warnings)
+    write_files(sections, out, for_print=figures)
+    told = [section for section in sections if not only or section.plan.name in only]
+    print_summary(told, page, found.warnings)
     return 1 if found.warnings else 0

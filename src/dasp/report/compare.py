@@ -12,18 +12,20 @@ few, so their spread is given as ±, and a method is called better only if the m
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dasp.bench.results import Counts, DomainCount, Result, RunConfig
+from dasp.bench.results import Result
 from dasp.core.errors import InputError
-from dasp.report.frame import CLEAN, data_text, text
+from dasp.report.frame import CLEAN, absent, damaged, data_text, text
 
 SOURCE, AVERAGE = "source", "average"
 LEVEL = 0.95
@@ -35,7 +37,7 @@ Replicate = tuple[str, str, int]
 
 
 def pretty(protocol: str) -> str:
-    """Return the name of a protocol for a heading.
+    """Return a protocol for a heading.
 
     >>> pretty("per_domain/video")
     'per-domain video'
@@ -43,115 +45,63 @@ def pretty(protocol: str) -> str:
     return protocol.replace("_", "-").replace("/", " ")
 
 
-@dataclass(frozen=True)
 class PlanRun:
-    """A run under the label that a plan gives it."""
+    """A run under the label that a plan gives it.
 
-    label: str
-    protocol: str
-    key: str
-    result: Result = field(repr=False)
+    `replicate` tells it from the others of its label and protocol; `variant` is what replicates
+    must share: options, versions, fitting and precision. `accuracy` is in % of all samples.
+    """
 
-    @property
-    def config(self) -> RunConfig:
-        """Return its settings."""
-        return self.result.run
-
-    @property
-    def counts(self) -> Counts:
-        """Return what was counted; runs without counts never become a `PlanRun`."""
-        assert self.result.counts is not None
-        return self.result.counts
-
-    @property
-    def accuracy(self) -> float:
-        """Return the percentage of all samples that were right."""
-        return 100 * self.counts.right / self.counts.seen
-
-    @property
-    def replicate(self) -> Replicate:
-        """Return what tells this run from the others of its label and protocol."""
-        return self.config.model["name"], self.config.model["digest"], self.config.seed
-
-    @property
-    def replicate_name(self) -> str:
-        """Return the replicate for readers."""
-        return f"{self.config.model['name']}, seed {self.config.seed}"
-
-    @property
-    def variant(self) -> dict[str, object]:
-        """Return what replicates must share: options, versions, fitting and precision."""
-        config = self.config
+    def __init__(self, label: str, result: Result) -> None:
+        assert result.counts is not None, "a measurement of cost has no counts"
+        config, counts = result.run, result.counts
+        self.label, self.result, self.config, self.counts = label, result, config, counts
+        self.protocol, self.key = config.protocol, config.key
+        self.accuracy = 100 * counts.right / counts.seen
+        self.replicate: Replicate = config.model["name"], config.model["digest"], config.seed
+        self.replicate_name = f"{config.model['name']}, seed {config.seed}"
         fit = {"fit": config.source["samples"]} if config.source.get("samples") else {}
-        return {**config.options, **fit, "versions": config.versions, "tokens": config.tokens}
+        rest = {"versions": config.versions, "tokens": config.tokens}
+        self.variant: dict[str, Any] = {**config.options, **fit, **rest}
 
-    def diagnosed(self) -> Iterator[tuple[DomainCount, list[str]]]:
-        """Yield the domain and the modalities named of each diagnosed batch of one domain."""
-        biased = self.counts.batches.biased or []
-        for domain in self.counts.domains if biased else ():
-            for batch in range(domain.first_batch, domain.first_batch + domain.batches):
-                yield domain, biased[batch]
+    @cached_property
+    def hits(self) -> NDArray[np.int64]:
+        """Return how often each sample was right, over the domains of the stream: (n,)."""
+        rows = [domain.sample_hits() for domain in self.counts.domains]
+        return np.asarray(np.sum(rows, axis=0), dtype=np.int64)
 
 
-@dataclass(frozen=True)
 class RunGroup:
-    """The runs of one setting; `name` says how it differs from the other groups of its plan."""
+    """The runs of one setting; `name` says how it differs from the other groups of its plan.
 
-    runs: Sequence[PlanRun]
-    name: str = ""
-    notes: Sequence[str] = ()
+    `labels` and `protocols` are in the order of the plan, Source first; `runs` are sorted by them,
+    model and seed. `source` is the label that gains are counted from, None if it was not run.
+    `shifted` are the protocols that an average is over: clean data are left out. `columns` are all
+    protocols, and "average" if it is over more than one. `telling` is the protocol that shows
+    most. `title` is the setting in one line.
+    """
 
-    @property
-    def title(self) -> str:
-        """Return the setting in one line."""
-        run = self.runs[0].config
-        samples = run.data.get("samples")
-        words = [data_text(run.data)]
-        words += [f"{samples} samples per domain"] if samples is not None else []
-        return ", ".join([*words, f"batch {run.batch_size}", f"severity {run.severity}"])
-
-    @cached_property
-    def labels(self) -> list[str]:
-        """Return the labels, Source first, the others in the order of the plan."""
-        source = {run.label for run in self.runs if run.config.method == SOURCE}
-        return sorted(dict.fromkeys(run.label for run in self.runs), key=lambda n: n not in source)
-
-    @cached_property
-    def protocols(self) -> list[str]:
-        """Return the protocols, in the order of the plan."""
-        return list(dict.fromkeys(run.protocol for run in self.runs))
-
-    @property
-    def shifted(self) -> list[str]:
-        """Return the protocols that an average is over: clean data are left out of it."""
-        return [protocol for protocol in self.protocols if protocol != CLEAN]
-
-    @property
-    def columns(self) -> list[str]:
-        """Return the protocols, and "average" if it is over more than one."""
-        return [*self.protocols, *([AVERAGE] if len(self.shifted) > 1 else [])]
-
-    @property
-    def telling(self) -> str:
-        """Return the protocol that shows most: interleaved, otherwise the last one."""
-        return "interleaved" if "interleaved" in self.protocols else self.protocols[-1]
-
-    @cached_property
-    def source(self) -> str | None:
-        """Return the label that gains are counted from, None if Source was not run."""
-        methods = {run.label: run.config.method for run in self.runs}
-        return next((label for label in self.labels if methods[label] == SOURCE), None)
-
-    @cached_property
-    def _index(self) -> Mapping[tuple[str, str], list[PlanRun]]:
-        index: dict[tuple[str, str], list[PlanRun]] = {}
-        for run in sorted(self.runs, key=lambda run: run.replicate):
-            index.setdefault((run.label, run.protocol), []).append(run)
-        return index
+    def __init__(self, runs: Sequence[PlanRun], name: str = "", notes: Sequence[str] = ()) -> None:
+        self.name, self.notes = name, notes
+        sources = list(dict.fromkeys(run.label for run in runs if run.config.method == SOURCE))
+        self.source = sources[0] if sources else None
+        self.labels = list(dict.fromkeys([*sources, *(run.label for run in runs)]))
+        self.protocols = list(dict.fromkeys(run.protocol for run in runs))
+        self.shifted = [protocol for protocol in self.protocols if protocol != CLEAN]
+        self.columns = [*self.protocols, *([AVERAGE] if len(self.shifted) > 1 else [])]
+        self.telling = "interleaved" if "interleaved" in self.protocols else self.protocols[-1]
+        places = {name: n for n, name in enumerate((*self.labels, *self.protocols))}
+        self.runs = sorted(runs, key=lambda r: (places[r.label], places[r.protocol], r.replicate))
+        config = runs[0].config
+        words = [data_text(config.data)]
+        if "samples" in config.data:
+            words.append(f"{config.data['samples']} samples per domain")
+        words += [f"batch {config.batch_size}", f"severity {config.severity}"]
+        self.title = ", ".join(words)
 
     def of(self, label: str | None, protocol: str) -> list[PlanRun]:
-        """Return the replicates of one label and protocol, ordered by model and seed."""
-        return [] if label is None else self._index.get((label, protocol), [])
+        """Return the replicates of one label and protocol."""
+        return [run for run in self.runs if (run.label, run.protocol) == (label, protocol)]
 
     def accuracy(self, protocol: str) -> pd.DataFrame:
         """Return the accuracy in %, (replicates, labels); NaN if a label lacks a replicate.
@@ -161,11 +111,7 @@ class RunGroup:
         if protocol == AVERAGE:
             each = [self.accuracy(name) for name in self.shifted]
             return sum(each[1:], start=each[0]) / len(each)
-        found = {
-            label: {run.replicate: run.accuracy for run in self.of(label, protocol)}
-            for label in self.labels
-        }
-        return pd.DataFrame(found, columns=self.labels, dtype=float)
+        return self._shares(protocol, ["replicate"])
 
     def gain(self, protocol: str) -> pd.DataFrame:
         """Return the gain over Source in points, (replicates, labels); Source's own is NaN."""
@@ -173,18 +119,44 @@ class RunGroup:
 
     def by_domain(self, protocol: str) -> pd.DataFrame:
         """Return the accuracy in %, ((domain, replicate), labels), domains in stream order."""
+        return self._shares(protocol, ["domain", "replicate"]).dropna(axis=1, how="all")
+
+    def _shares(self, protocol: str, rows: list[str]) -> pd.DataFrame:
         records = [
             (domain.name, run.replicate, run.label, domain.right, domain.seen)
-            for label in self.labels
-            for run in self.of(label, protocol)
+            for run in self.runs
+            if run.protocol == protocol
             for domain in run.counts.domains
         ]
         names = ["domain", "replicate", "label", "right", "seen"]
         counts = pd.DataFrame.from_records(records, columns=names)
-        sums = counts.groupby(names[:3], sort=False)[["right", "seen"]].sum()
-        shares = (100 * sums["right"] / sums["seen"].where(sums["seen"] > 0)).unstack("label")
-        present = [label for label in self.labels if label in shares.columns]
-        return shares.reindex(list(dict.fromkeys(counts["domain"])), level="domain")[present]
+        sums = counts.groupby([*rows, "label"], sort=False)[["right", "seen"]].sum()
+        shares = 100 * sums["right"] / sums["seen"].where(sums["seen"] > 0)
+        return shares.unstack("label", sort=False).reindex(columns=self.labels)
+
+    def diagnosed(self) -> Iterator[tuple[str, str, pd.DataFrame, pd.DataFrame]]:
+        """Yield label, protocol, and the damaged and the clean batches that were diagnosed.
+
+        The columns tell of a batch (of one domain) the damaged modalities, and whether any was
+        named, exactly the damaged ones were, these were among the named, there is a healthy one,
+        and a healthy one was named.
+        """
+        for label, protocol in dict.fromkeys((run.label, run.protocol) for run in self.runs):
+            records = []
+            for run in self.of(label, protocol):
+                known, biased = run.counts.batches.scores or {}, run.counts.batches.biased or []
+                for domain in run.counts.domains:
+                    damage = damaged(domain.name)
+                    bad = set(filter(None, damage.split("+")))
+                    well = set(known) - bad - absent(domain.name)
+                    for named in map(set, biased[domain.first_batch :][: domain.batches]):
+                        judged = named == bad, bad <= named, bool(well), bool(well & named)
+                        records.append((damage, bool(named), *judged))
+            if records:
+                columns = ["damage", "named", "exact", "hit", "healthy", "alarm"]
+                batches = pd.DataFrame.from_records(records, columns=columns)
+                clean = batches["damage"] == ""
+                yield label, protocol, batches[~clean], batches[clean]
 
 
 def over_source(accuracy: pd.DataFrame, source: str | None) -> pd.DataFrame:
@@ -210,16 +182,20 @@ def group_runs(runs: Iterable[PlanRun]) -> list[RunGroup]:
         setting["list of domains"] = known.index(stream) + 1
         found.setdefault(text(setting), (setting, []))[1].append(run)
     ordered = sorted(found.values(), key=lambda pair: -int(pair[0]["severity"]))
-    settings = [setting for setting, _ in ordered]
-    names = dict.fromkeys(name for setting in settings for name in setting)
-    differing = [n for n in names if len({text(s.get(n)) for s in settings}) > 1]
+    differing = _differing([setting for setting, _ in ordered])
     return [
-        replace(_group(runs), name=", ".join(f"{n} {text(setting.get(n))}" for n in differing))
+        _group(runs, ", ".join(f"{n} {text(setting.get(n))}" for n in differing))
         for setting, runs in ordered
     ]
 
 
-def _group(runs: Sequence[PlanRun]) -> RunGroup:
+def _differing(settings: Sequence[Mapping[str, object]]) -> list[str]:
+    """Return the names whose values are not the same in all settings."""
+    names = dict.fromkeys(name for setting in settings for name in setting)
+    return [n for n in names if len({text(setting.get(n)) for setting in settings}) > 1]
+
+
+def _group(runs: Sequence[PlanRun], name: str) -> RunGroup:
     """Keep one run per cell, and tell apart what must not be averaged together."""
     cells: dict[str, PlanRun] = {}
     repeated: set[str] = set()
@@ -227,84 +203,39 @@ def _group(runs: Sequence[PlanRun]) -> RunGroup:
         cell = text([run.label, run.variant, run.protocol, run.replicate])
         if cell in cells:
             repeated.add(f"{run.label}, {run.protocol}, {run.replicate_name}")
-        if cell not in cells or _finished(run) > _finished(cells[cell]):
-            cells[cell] = run
-    notes = [f"{name}: run more than once; the last one counts." for name in sorted(repeated)]
+        both = cells.get(cell, run), run
+        cells[cell] = max(both, key=lambda own: str(own.result.measured.get("finished", "")))
+    notes = [f"{where}: run more than once; the last one counts." for where in sorted(repeated)]
     kept = list(cells.values())
     for label in dict.fromkeys(run.label for run in kept):
-        kept, more = _options_apart(kept, label)
-        notes += more
-    for name in dict.fromkeys(run.replicate[0] for run in kept):
-        weights = {run.replicate[1] for run in kept if run.replicate[0] == name}
-        if len(weights) > 1:
-            notes.append(f"{name}: {len(weights)} different weights have this name; all count.")
-    versions = sorted({text(run.result.measured.get("versions", {})) for run in kept})
-    notes += [f"Made by different versions: {'; '.join(versions)}"] * (len(versions) > 1)
-    return RunGroup(kept, notes=notes)
+        mine = [run for run in kept if run.label == label]
+        variants = {(run.protocol, text(run.variant)) for run in mine}
+        if len(variants) == len({run.protocol for run in mine}):
+            continue
+        # One protocol was run with several options: these become part of the label.
+        names = _differing([run.variant for run in mine])
+        notes.append(f"{label} was run with several {', '.join(names)}: shown apart.")
+        for place, run in enumerate(kept):
+            if run.label == label:
+                words = ", ".join(f"{n}={text(run.variant.get(n))}" for n in names)
+                kept[place] = PlanRun(f"{label} ({words})", run.result)
+    weights = Counter(model for model, _ in {run.replicate[:2] for run in kept})
+    several = ((model, n) for model, n in weights.items() if n > 1)
+    notes += [f"{model}: {n} different weights have this name; all count." for model, n in several]
+    return RunGroup(kept, name, notes)
 
 
-def _finished(run: PlanRun) -> str:
-    return str(run.result.measured.get("finished", ""))
-
-
-def _options_apart(runs: list[PlanRun], label: str) -> tuple[list[PlanRun], list[str]]:
-    """Put differing options into a label if one protocol was run with several of them."""
-    mine = [run for run in runs if run.label == label]
-    several = any(
-        len({text(run.variant) for run in mine if run.protocol == protocol}) > 1
-        for protocol in {run.protocol for run in mine}
-    )
-    if not several:
-        return runs, []
-    names = dict.fromkeys(name for run in mine for name in run.variant)
-    differing = [n for n in names if len({text(run.variant.get(n)) for run in mine}) > 1]
-
-    def name(run: PlanRun) -> str:
-        return f"{label} ({', '.join(f'{n}={text(run.variant.get(n))}' for n in differing)})"
-
-    renamed = [replace(run, label=name(run)) if run.label == label else run for run in runs]
-    return renamed, [f"{label} was run with several {', '.join(differing)}: shown apart."]
-
-
-@dataclass(frozen=True)
-class Stream:
-    """One protocol in one setting; `name` tells it from the others of its section."""
-
-    name: str
-    protocol: str
-    group: RunGroup
-
-    @cached_property
-    def gain(self) -> pd.DataFrame:
-        """Return the gain over Source, (replicates, labels)."""
-        return self.group.gain(self.protocol)
-
-
-def streams_of(groups: Sequence[RunGroup]) -> list[Stream]:
-    """Return the streams of all groups; a protocol in several settings is named with them."""
-    pairs = [(protocol, group) for group in groups for protocol in group.protocols]
-    often = [protocol for protocol, _ in pairs]
+def streams_of(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    """Return each protocol of each group by itself; `name` tells it from the others."""
+    often = Counter(protocol for group in groups for protocol in group.protocols)
     return [
-        Stream(f"{pretty(p)} ({group.name})" if often.count(p) > 1 else pretty(p), p, group)
-        for p, group in pairs
+        RunGroup(
+            [run for run in group.runs if run.protocol == protocol],
+            f"{pretty(protocol)} ({group.name})" if often[protocol] > 1 else pretty(protocol),
+        )
+        for group in groups
+        for protocol in group.protocols
     ]
-
-
-def average_gain(streams: Sequence[Stream], label: str) -> tuple[float, float]:
-    """Return mean and standard deviation of a gain over streams with the same weight each.
-
-    Clean streams are left out if there are others. NaN if the label lacks a stream; the deviation
-    is that of the replicates' own averages, NaN if not every replicate ran all streams.
-    """
-    voting = [stream for stream in streams if stream.protocol != CLEAN] or list(streams)
-    each = [stream.gain.get(label, pd.Series(dtype=float)).dropna() for stream in voting]
-    if any(own.empty for own in each):
-        return math.nan, math.nan
-    wide = pd.concat(each, axis=1)  # (replicates, streams)
-    if wide.isna().any(axis=None):
-        return float(wide.mean().mean()), math.nan
-    own = wide.mean(axis=1)
-    return float(own.mean()), float(own.std())
 
 
 def mean_interval(values: NDArray[np.int64], level: float = LEVEL) -> tuple[float, float]:
@@ -333,19 +264,6 @@ def mean_interval(values: NDArray[np.int64], level: float = LEVEL) -> tuple[floa
 
 
 @dataclass(frozen=True)
-class SampleScores:
-    """How often each sample was right: (n,) counts by replicate, out of `most` each."""
-
-    counts: Mapping[Replicate, NDArray[np.int64]]
-    most: int
-
-    @property
-    def accuracy(self) -> float:
-        """Return the mean accuracy over replicates, in %."""
-        return float(np.mean([100 * own.mean() / self.most for own in self.counts.values()]))
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The difference of two methods on the same samples, models and seeds, in points."""
 
@@ -355,11 +273,6 @@ class Comparison:
     low: float
     high: float
     by_model: Mapping[str, float]
-
-    @property
-    def ahead(self) -> int:
-        """Return the number of source models on which the difference is above 0."""
-        return sum(value > 0 for value in self.by_model.values())
 
     @property
     def verdict(self) -> str:
@@ -372,45 +285,32 @@ class Comparison:
         return "better" if sign > 0 else "worse"
 
 
-def sample_scores(group: RunGroup, label: str, protocol: str) -> SampleScores:
-    """Return how often each sample was right in a protocol, over its domains.
+def compare(group: RunGroup, label: str, other: str, protocol: str) -> Comparison | None:
+    """Compare two labels in a protocol, where both ran; None if they share no replicate.
 
     "average" is over all shifted protocols, each with the same weight, for replicates that ran
     them all.
     """
-    where = f"{label}, {protocol}"
-    if protocol != AVERAGE:
-        runs = group.of(label, protocol)
-        hits = {run.replicate: [d.sample_hits() for d in run.counts.domains] for run in runs}
-        _check_lengths(where, [row for rows in hits.values() for row in rows])
-        most = {len(rows) for rows in hits.values()} or {1}
-        if len(most) > 1:
-            raise InputError(f"{where}: runs differ in their number of domains. Run them again.")
-        return SampleScores({k: np.sum(rows, axis=0) for k, rows in hits.items()}, most.pop())
-    each = [sample_scores(group, label, name) for name in group.shifted]
-    common = math.lcm(*(own.most for own in each))
-    whole = sorted(set.intersection(*(set(own.counts) for own in each)))
-    parts = {key: [own.counts[key] * (common // own.most) for own in each] for key in whole}
-    _check_lengths(where, [part for own in parts.values() for part in own])
-    return SampleScores({k: np.sum(own, axis=0) for k, own in parts.items()}, common * len(each))
-
-
-def compare(mine: SampleScores, other: SampleScores, names: str = "") -> Comparison | None:
-    """Compare two methods where both ran; None if they share no replicate.
-
-    `names` says in an error which two they are.
-    """
-    shared = sorted(set(mine.counts) & set(other.counts))
+    names = group.shifted if protocol == AVERAGE else [protocol]
+    mine, theirs = (
+        [{run.replicate: run for run in group.of(n, name)} for name in names]
+        for n in (label, other)
+    )
+    shared = sorted(set.intersection(*map(set, (*mine, *theirs))))
     if not shared:
         return None
-    most = math.lcm(mine.most, other.most)
-    pairs = [(mine.counts[key], other.counts[key]) for key in shared]
-    _check_lengths(names, [part for pair in pairs for part in pair])
-    apart = np.stack([a * (most // mine.most) - b * (most // other.most) for a, b in pairs])
-    unit = 100 / most
-    each = pd.Series(
-        unit * apart.mean(axis=1), index=[f"{name} {digest[:8]}" for name, digest, _ in shared]
-    )
+    pairs = [[(a[r], b[r]) for r in shared] for a, b in zip(mine, theirs, strict=True)]
+    _check_paired(f"{label} and {other}, {protocol}", chain.from_iterable(pairs))
+    visits = [len(own[0][0].counts.domains) for own in pairs]
+    common = math.lcm(*visits)
+    weighted = [
+        np.array([a.hits - b.hits for a, b in own]) * (common // count)
+        for own, count in zip(pairs, visits, strict=True)
+    ]
+    apart = np.sum(weighted, axis=0)  # (replicates, samples), all protocols with the same weight
+    unit = 100 / (common * len(names))
+    models = [f"{name} {digest[:8]}" for name, digest, _ in shared]
+    each = pd.Series(unit * apart.mean(axis=1), index=models)
     low, high = mean_interval(apart.sum(axis=0))
     return Comparison(
         float(each.mean()),
@@ -421,36 +321,11 @@ def compare(mine: SampleScores, other: SampleScores, names: str = "") -> Compari
     )
 
 
-def adapting_scores(group: RunGroup, protocol: str) -> dict[str, SampleScores]:
-    """Return the scores of every label but Source that ran a protocol."""
-    labels = [label for label in group.labels if label != group.source]
-    found = {label: sample_scores(group, label, protocol) for label in labels}
-    return {label: own for label, own in found.items() if own.counts}
-
-
-def compare_with_source(group: RunGroup, protocol: str) -> dict[str, Comparison]:
-    """Return how each label compares with Source in a protocol, or on their average."""
-    if group.source is None:
-        return {}
-    base = sample_scores(group, group.source, protocol)
-    found = {
-        label: compare(own, base, f"{label} and {group.source}, {protocol}")
-        for label, own in adapting_scores(group, protocol).items()
-    }
-    return {label: result for label, result in found.items() if result is not None}
-
-
-def best_label(found: Mapping[str, SampleScores]) -> str | None:
-    """Return the label of the highest mean accuracy, among those with the most replicates."""
-    fullest = max((len(own.counts) for own in found.values()), default=0)
-    able = [label for label, own in found.items() if len(own.counts) == fullest > 0]
-    return max(able, key=lambda label: found[label].accuracy, default=None)
-
-
-def _check_lengths(names: str, parts: Sequence[NDArray[np.generic]]) -> None:
-    lengths = sorted({len(part) for part in parts})
-    if len(lengths) > 1:
+def _check_paired(names: str, pairs: Iterable[tuple[PlanRun, PlanRun]]) -> None:
+    domains = [(mine.counts.domains, theirs.counts.domains) for mine, theirs in pairs]
+    sizes = sorted({domain.seen for pair in domains for own in pair for domain in own})
+    if len(sizes) > 1 or any(len(mine) != len(theirs) for mine, theirs in domains):
         raise InputError(
-            f"{names}: runs on the same data have different numbers of samples "
-            f"({', '.join(map(str, lengths))}) and cannot be paired. Run them again."
+            f"{names}: runs on the same data have different numbers of domains or samples "
+            f"({', '.join(map(str, sizes))}) and cannot be paired. Run them again."
         )

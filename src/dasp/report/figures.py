@@ -1,14 +1,12 @@
 """The figures of a report, drawn by matplotlib: SVG for the page, PDF and PNG for papers.
 
 A label keeps its colour, dash and marker in all figures of a report, so that colour is never all
-that tells two lines apart. In the page the colours become CSS variables, which have one value for
-light and one for dark; a saved SVG file carries these variables with it.
+that tells two lines apart. On a dark page, CSS inverts the lightness of a figure, not its hues.
 """
 
 import io
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -21,42 +19,22 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
-from dasp.bench.results import Result
 from dasp.core.files import atomic_path
-from dasp.report.compare import AVERAGE, SOURCE, PlanRun, RunGroup, pretty
-from dasp.report.formats import Column, mean_std, rounded
-from dasp.report.frame import damaged, short_name
-from dasp.report.tables import (
-    batch_sizes,
-    file_name,
-    forgetting,
-    matching_accuracy,
-    sensitivity,
-    view_title,
-)
+from dasp.report.compare import SOURCE, PlanRun, RunGroup, pretty
+from dasp.report.formats import NAN, mean_std, write_mean
+from dasp.report.frame import CLEAN, short_name, slug
+from dasp.report.tables import batch_sizes, sensitivity
 
 STYLE = Path(__file__).with_name("dasp.mplstyle")
-INK = ("#1b1f24", "#e6e9ee")
-PALETTE = (  # light, dark; legible with all common kinds of colour blindness beside dash and marker
-    ("#5f6672", "#a3abb8"),
-    ("#c74a00", "#ff8a3d"),
-    ("#1f4fa3", "#7ea6ff"),
-    ("#00805d", "#2fc79b"),
-    ("#a87400", "#e6a817"),
-    ("#b0538a", "#e59ac6"),
-    ("#2b87bd", "#6cc0f0"),
-    ("#7d5c36", "#c9a57a"),
-    ("#6a4aa0", "#b79df0"),
-    ("#4b7a12", "#a0cf5e"),
-    ("#8a1c3b", "#f07a98"),
-    ("#0b7285", "#66d9e8"),
-)
+PALETTE = matplotlib.rc_params_from_file(STYLE)["axes.prop_cycle"].by_key()["color"]
+INK, LINE = "#1b1f24", "#8a919b"
+DARK = "@media (prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}"
 MARKERS = ("o", "D", "s", "^", "v", "P", "X", "<", ">", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (1, 1)))
 SLANTED: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-NAMES = 32  # domains that are named on an axis
+NAMES, TICKS = 32, 8  # domains, and values, that are named on an axis
 PANELS = 8  # protocols side by side; of more, only the average is drawn
 
 
@@ -70,35 +48,32 @@ class Chart:
 
     @cached_property
     def svg(self) -> str:
-        """Return the figure for the page: its colours are variables, its size that of the page."""
+        """Return the figure for the page, without what a browser does not need."""
         text = self._save("svg", metadata={"Date": None}, transparent=True).decode()
         text = text[text.index("<svg") :]
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
         text = re.sub(r' id="\w+_\d+"', "", text)
-        text = re.sub(r"\d+\.\d{2,}", _shorter, text)
+        text = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.4g}", text)
         text = re.sub(r"\s*\n\s*", "\n", text)
-        for place, (light, _) in enumerate(PALETTE):
-            text = text.replace(light, f"var(--s{place})")
-        label = f'<svg role="img" aria-label="{escape(self.caption)}"'
-        return text.replace(INK[0], "currentColor").replace("<svg", label, 1)
+        return text.replace("<svg", f'<svg role="img" aria-label="{escape(self.caption)}"', 1)
 
     @property
     def svg_file(self) -> str:
         """Return the figure as a file of its own, which follows light and dark."""
         head, end, body = self.svg.partition(">")
-        return f"{head}{end}\n<style>{variables('svg')}</style>{body}"
+        return f"{head}{end}\n<style>{DARK}</style>{body}"
 
-    def save(self, folder: Path) -> list[Path]:
-        """Write the figure as SVG, PDF and PNG, and return the paths."""
-        contents = {
-            "svg": self.svg_file.encode(),
-            "pdf": self._save("pdf", metadata={"CreationDate": None}),
-            "png": self._save("png", metadata={"Software": None}),
-        }
-        for ending, content in contents.items():
-            with atomic_path(folder / f"{self.name}.{ending}") as part:
+    def save(self, folder: Path, for_print: bool = True) -> list[Path]:
+        """Write the figure as SVG, for print also as PDF and PNG, and return the paths."""
+        contents = {"svg": self.svg_file.encode()}
+        if for_print:
+            contents["pdf"] = self._save("pdf", metadata={"CreationDate": None})
+            contents["png"] = self._save("png", metadata={"Software": None})
+        paths = {folder / f"{self.name}.{ending}": own for ending, own in contents.items()}
+        for path, content in paths.items():
+            with atomic_path(path) as part:
                 part.write_bytes(content)
-        return [folder / f"{self.name}.{ending}" for ending in contents]
+        return list(paths)
 
     def _save(self, kind: str, **options: Any) -> bytes:
         buffer = io.BytesIO()
@@ -106,23 +81,6 @@ class Chart:
             self.figure.savefig(buffer, format=kind, **options)
         self.figure.set_layout_engine(None)  # the first drawing has placed everything
         return buffer.getvalue()
-
-
-def _shorter(found: re.Match[str]) -> str:
-    """Return a number with as many digits as can be seen."""
-    value = float(found[0])
-    return f"{value:.{1 if value > 10 else 2}f}".rstrip("0").rstrip(".")
-
-
-def variables(selector: str) -> str:
-    """Return the CSS that gives the colours of figures their values, light and dark."""
-
-    def values(dark: int) -> str:
-        pairs = "".join(f"--s{place}:{pair[dark]};" for place, pair in enumerate(PALETTE))
-        return f"{selector}{{{pairs}color:{INK[dark]}}}"
-
-    text = "svg text{fill:currentColor}"
-    return f"{values(0)}{text}@media (prefers-color-scheme:dark){{{values(1)}}}"
 
 
 @dataclass(frozen=True)
@@ -134,8 +92,8 @@ class Look:
 
     @property
     def colour(self) -> str:
-        """Return its colour on a light page."""
-        return PALETTE[self.place % len(PALETTE)][0]
+        """Return its colour."""
+        return str(PALETTE[self.place % len(PALETTE)])
 
     @property
     def line(self) -> dict[str, Any]:
@@ -170,33 +128,18 @@ def new_axes(width: float, height: float, *shape: int, **options: Any) -> tuple[
     return figure, list(axes.flat)
 
 
-def add_legend(figure: Figure, entries: Mapping[str, Look], lines: bool = True) -> None:
+def add_legend(figure: Figure, labels: Collection[str], looks: Looks) -> None:
     """Name the labels below the figure."""
-    with matplotlib.rc_context(fname=STYLE):
-        handles = [
-            Line2D([], [], **(look.line if lines else {"linestyle": ""}), **look.marker)
-            for look in entries.values()
-        ]
-        fit = max(1, int(150 / (7 + max(map(len, entries)))))  # that fit side by side
-        columns = -(-len(entries) // -(-len(entries) // fit))
-        figure.legend(handles, list(entries), loc="outside lower center", ncols=columns)
-
-
-def _replicates(counts: Iterable[int]) -> str:
-    found = sorted(set(counts))
-    if found == [1]:
-        return "one run"
-    return f"mean over {'–'.join(map(str, dict.fromkeys((found[0], found[-1]))))} runs"
-
-
-def _mean(values: Iterable[float]) -> float:
-    return mean_std(values)[0]
+    handles = [Line2D([], [], markersize=4.5, **looks[n].line, **looks[n].marker) for n in labels]
+    fit = max(1, int(150 / (7 + max(map(len, labels)))))  # that fit side by side
+    columns = -(-len(labels) // -(-len(labels) // fit))
+    style = {"frameon": False, "fontsize": 8, "labelcolor": INK, "ncols": columns}
+    figure.legend(handles, list(labels), loc="outside lower center", **style)
 
 
 def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
     """Draw the gain over Source of each method: one panel per protocol, all on one scale."""
-    shifted = group.shifted or group.protocols
-    names = [*shifted, *([AVERAGE] if len(shifted) > 1 else [])]
+    names = [name for name in group.columns if name != CLEAN] or group.protocols
     names = names if len(names) <= PANELS else names[-1:]
     gains = {name: group.gain(name).dropna(axis=1, how="all") for name in names}
     labels = [n for n in group.labels if any(n in found.columns for found in gains.values())]
@@ -209,73 +152,39 @@ def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
     width = min(10.0, 1.4 + 2.6 * len(names))
     figure, panels = new_axes(width, 0.8 + 0.24 * len(labels), 1, len(names), sharey=True)
     for panel, (name, found) in zip(panels, gains.items(), strict=True):
-        _gain_panel(panel, pretty(name), labels, found, looks, (low - margin, high + margin))
+        panel.set_title(pretty(name), fontsize=9, loc="left")
+        panel.set_xlim(low - margin, high + margin)
+        _gain_panel(panel, labels, found, looks)
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
-    figure.supxlabel("gain over Source, points", fontsize=9, color=INK[0])
-    runs = _replicates(int(n) for found in gains.values() for n in found.count())
+    figure.supxlabel("gain over Source, points", fontsize=9, color=INK)
     caption = (
-        f"Gain over Source in points, on the same models and seeds: {runs}. Each stroke is one "
+        "Gain over Source in points, on the same models and seeds, mean of all. Each stroke is one "
         "run, the bar is one standard deviation to either side of the mean. Left of the line at 0, "
         "adapting did harm; a marker at the very edge lies beyond it."
     )
     return Chart("overview", caption, figure)
 
 
-def _gain_panel(
-    panel: Axes,
-    title: str,
-    labels: Sequence[str],
-    found: pd.DataFrame,
-    looks: Looks,
-    scale: tuple[float, float],
-) -> None:
+def _gain_panel(panel: Axes, labels: Sequence[str], found: pd.DataFrame, looks: Looks) -> None:
     """Draw one protocol: strokes, bars and means, the best mean in bold at the right."""
-    panel.set_title(title, fontsize=9, loc="left")
-    panel.set_xlim(*scale)
-    panel.axvline(0, color="#8a919b", linewidth=1)
+    panel.axvline(0, color=LINE, linewidth=1)
     panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     panel.tick_params(axis="y", length=0)
-    best = max(rounded(float(mean)) for mean in found.mean())
+    low, high = panel.get_xlim()
+    best = max(round(mean, 1) for mean in found.mean())
     for row, label in enumerate(labels):
         if label not in found.columns:
             continue
         mean, spread = mean_std(found[label])
         look = looks[label]
         panel.plot(found[label], [row] * len(found), "|", color=look.colour, alpha=0.55)
-        if not math.isnan(spread):
-            ends = [min(max(mean + s * spread, scale[0]), scale[1]) for s in (-1, 1)]
-            panel.plot(ends, [row, row], color=look.colour, linewidth=2)
-        at = min(max(mean, scale[0]), scale[1])
-        panel.plot(at, row, color=look.colour, clip_on=False, **look.marker)
-        panel.text(
-            1.02,
-            row,
-            Column("").write("gain", (mean, math.nan)),
-            transform=panel.get_yaxis_transform(),
-            fontweight="bold" if rounded(mean) == best else "normal",
-            fontsize=8,
-            va="center",
-            color=INK[0],
-        )
-
-
-def domain_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart:
-    """Draw the accuracy of each method in each domain: one row per domain."""
-    shares = group.by_domain(protocol)
-    means = shares.groupby(level="domain", sort=False).mean()
-    figure, (axes,) = new_axes(9.0, 1.1 + 0.21 * len(means) + 0.05 * len(means.columns))
-    for label in means.columns:
-        look = looks[label]
-        axes.plot(means[label], range(len(means)), linestyle="", **look.marker)
-    axes.set_yticks(range(len(means)), [name.replace("_", " ") for name in means.index])
-    axes.set_ylim(len(means) - 0.4, -0.6)
-    axes.set_xlabel("accuracy, %")
-    add_legend(figure, {label: looks[label] for label in means.columns}, lines=False)
-    counts = shares.groupby(level="domain").count()
-    runs = _replicates(int(n) for n in counts.to_numpy().flat if n)
-    caption = f"Accuracy by domain, {pretty(protocol)}: {runs}."
-    return Chart(f"by-corruption-{file_name(protocol)}", caption, figure)
+        panel.plot([mean - spread, mean + spread], [row, row], color=look.colour, linewidth=2)
+        panel.plot(min(max(mean, low), high), row, clip_on=False, **look.marker)
+        weight = "bold" if round(mean, 1) == best else "normal"
+        place: dict[str, Any] = {"transform": panel.get_yaxis_transform(), "va": "center"}
+        words = write_mean((mean, NAN), part="gain")
+        panel.text(1.02, row, words, **place, fontweight=weight, fontsize=8, color=INK)
 
 
 def stops(run: PlanRun) -> list[tuple[str, int, int]]:
@@ -286,257 +195,104 @@ def stops(run: PlanRun) -> list[tuple[str, int, int]]:
     found = []
     for first, here in groupby(run.counts.domains, key=lambda domain: domain.first_batch):
         domain, *others = here
-        if others:
-            found.append(("mixed", first, len(run.counts.batches.right) - first))
-        else:
-            found.append((short_name(domain.name), first, domain.batches))
+        batches = len(run.counts.batches.right) - first if others else domain.batches
+        found.append(("mixed" if others else short_name(domain.name), first, batches))
     return found
 
 
-def _stop_axis(axes: Axes, run: PlanRun) -> None:
-    """Name the stops of a stream below, and part them by lines."""
-    every = -(-len(stops(run)) // NAMES)
-    found = stops(run)[::every]
-    for _, first, _ in found if len(found) > 1 else ():
-        axes.axvline(first, color="#8a919b", alpha=0.25, linewidth=0.6)
-    centres = [first + batches / 2 for _, first, batches in found]
-    axes.set_xticks(centres, [name for name, _, _ in found], **SLANTED)
-    axes.grid(False, axis="x")
-    axes.set_xlim(0, len(run.counts.batches.right))
-
-
-def _alike(runs: Sequence[PlanRun], first: PlanRun) -> list[PlanRun]:
-    """Return the runs whose batches lie at the same places as those of the first."""
-    return [run for run in runs if stops(run) == stops(first)]
-
-
-def stream_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart:
+def stream_chart(group: RunGroup, looks: Looks) -> Chart:
     """Draw the accuracy of each method along a stream, as a running mean."""
-    labels = [label for label in group.labels if group.of(label, protocol)]
-    first = group.of(labels[0], protocol)[0]
-    lengths = sorted(batches for _, _, batches in stops(first))
+    protocol = group.telling
+    runs = [run for run in group.runs if run.protocol == protocol]
+    places = stops(runs[0])
+    runs = [run for run in runs if stops(run) == places]  # others cannot be averaged
+    labels = [run.label for run in runs]
+    lengths = sorted(batches for _, _, batches in places)
     window = max(1, lengths[len(lengths) // 2] // 2)
-    runs = {label: _alike(group.of(label, protocol), first) for label in labels}
+
+    def running(counts: Iterable[list[int]]) -> pd.DataFrame:  # (batches, labels)
+        sums = pd.DataFrame(counts, index=labels).groupby(level=0, sort=False).sum()
+        return sums.T.rolling(window, min_periods=1).sum()
+
+    right = running([run.counts.batches.right for run in runs])
+    seen = running([run.counts.batches.seen for run in runs])
     figure, (axes,) = new_axes(9.0, 4.4)
-    for place, (label, mine) in enumerate(runs.items()):
-        if not mine:
-            continue
-        right = pd.DataFrame([run.counts.batches.right for run in mine]).sum()
-        seen = pd.DataFrame([run.counts.batches.seen for run in mine]).sum()
-        sums = [series.rolling(window, min_periods=1).sum() for series in (right, seen)]
-        step = max(1, len(right) // 8)
-        marks = (place * step // max(1, len(runs)), step)
-        look = looks[label]
-        curve = 100 * sums[0] / sums[1].clip(lower=1)
+    step = max(1, len(right) // 8)
+    for place, label in enumerate(right):
+        curve, look = 100 * right[label] / seen[label].clip(lower=1), looks[label]
+        marks = (place * step // len(right.columns), step)  # not over those of the others
         axes.plot(curve.index + 0.5, curve, markevery=marks, **look.line, **look.marker)
-    _stop_axis(axes, first)
+    named = places[:: -(-len(places) // NAMES)]
+    for _, first, _ in named[1:]:
+        axes.axvline(first, color=LINE, alpha=0.25, linewidth=0.6)
+    centres = [first + batches / 2 for _, first, batches in named]
+    axes.set_xticks(centres, [name for name, _, _ in named], **SLANTED)
+    axes.grid(False, axis="x")
+    axes.set_xlim(0, len(right))
     axes.set_ylabel("accuracy, %")
-    add_legend(figure, {label: looks[label] for label in labels})
-    counted = _replicates(len(mine) for mine in runs.values() if mine)
+    add_legend(figure, right.columns, looks)
     caption = (
         f"Accuracy along the {pretty(protocol)} stream: running mean over {window} batches, "
-        f"{counted}. Below: the domains; V, A and D are damage to video, audio and depth."
+        "mean of all runs. Below: the domains; V, A and D are damage to video, audio and depth."
     )
-    return Chart(f"accuracy-{file_name(protocol)}", caption, figure)
+    return Chart(slug(f"accuracy-{protocol}"), caption, figure)
 
 
-def diagnosis_chart(group: RunGroup, protocol: str) -> Chart | None:
-    """Draw the diagnostic scores along a stream of one run, of DASP itself if it is there."""
-    runs = [run for label in group.labels for run in group.of(label, protocol)[:1]]
-    runs = [run for run in runs if run.counts.batches.scores and run.counts.batches.biased]
-    runs.sort(key=lambda run: (run.label != "dasp", run.config.method != "dasp"))
-    if not runs:
-        return None
-    run = runs[0]
-    scores = pd.DataFrame(run.counts.batches.scores, dtype=float)
-    scores = scores[sorted(scores.columns)]
-    figure, (axes, strip) = new_axes(
-        9.0, 4.2, 2, 1, sharex=True, height_ratios=(5, 0.45 * len(scores.columns))
-    )
-    look = dict(zip(scores.columns, (Look(10), Look(2), Look(3), Look(4)), strict=False))
-    for name in scores.columns:
-        axes.plot(scores.index + 0.5, scores[name], label=name, **look[name].line)
-    delta = run.config.options.get("delta")
-    if isinstance(delta, int | float):
-        limit = scores.min(axis=1) + delta
-        name = f"threshold: lowest score + {delta:g}"
-        axes.plot(scores.index + 0.5, limit, ":", color=INK[0], linewidth=1, label=name)
-    for row, name in enumerate(look):
-        bad = [d for d in run.counts.domains if name in damaged(d.name).split("+")]
-        spans = [(domain.first_batch, domain.batches) for domain in bad]
-        named = [(b, 1) for b, names in enumerate(run.counts.batches.biased or ()) if name in names]
-        colour = look[name].colour
-        strip.broken_barh(spans, (row - 0.45, 0.9), color=colour, alpha=0.22, linewidth=0)
-        strip.broken_barh(named, (row - 0.2, 0.4), color=colour)
-    strip.set_yticks(range(len(look)), list(look))
-    strip.set_ylim(len(look) - 0.5, -0.5)
-    strip.grid(False)
-    _stop_axis(strip, run)
-    axes.set_ylabel("score")
-    with matplotlib.rc_context(fname=STYLE):
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(look) + 1)
-    caption = (
-        f"Diagnostic scores along the {pretty(protocol)} stream of one run ({run.label}, "
-        f"{run.replicate_name}). Below, for each modality: tinted where it is damaged, a bar where "
-        "it was named."
-    )
-    return Chart(f"diagnosis-{file_name(protocol)}", caption, figure)
+def _curve_chart(
+    name: str, caption: str, runs: pd.DataFrame, looks: Looks, band: str = ""
+) -> Chart:
+    """Draw mean accuracy over values: one panel per option, one line per method.
 
-
-def forgetting_chart(group: RunGroup, protocol: str, looks: Looks) -> Chart | None:
-    """Draw the loss on clean data after each domain of a stream, together and by modality."""
-    found = forgetting(group, protocol)
-    if not found:
-        return None
-    first = group.of(next(iter(found)), protocol)[0]
-    views = list(next(iter(found.values())))
-    figure, panels = new_axes(9.0, 1.6 + 1.25 * len(views), len(views), 1, sharex=True, sharey=True)
-    places = ["before", *(f"after {name}" for name, _, _ in stops(first))]
-    for panel, view in zip(panels, views, strict=True):
-        panel.set_title(view_title(view), fontsize=9, loc="left")
-        panel.axhline(0, color="#8a919b", linewidth=1)
-        for place, (label, losses) in enumerate(found.items()):
-            curve = losses[view].mean(axis=1)
-            step = max(1, len(curve) // 7)
-            look = looks[label]
-            panel.plot(
-                curve.index, curve, markevery=(place % step, step), **look.line, **look.marker
-            )
-    panels[len(panels) // 2].set_ylabel("points lost")
-    every = -(-len(places) // NAMES)
-    panels[-1].set_xticks(range(0, len(places), every), places[::every], **SLANTED)
-    add_legend(figure, {label: looks[label] for label in found})
-    seen = (first.counts.clean_after or {})["seen"]
-    runs = _replicates(len(losses[views[0]].columns) for losses in found.values())
-    caption = (
-        f"Forgetting along the {pretty(protocol)} stream: accuracy on {seen} clean samples before "
-        f"the first domain minus that after each domain, {runs}. Above 0, something was lost; "
-        "Source stays at 0."
-    )
-    return Chart(f"forgetting-{file_name(protocol)}", caption, figure)
-
-
-def _value_axis(axes: Axes, values: Sequence[float]) -> None:
-    """Mark the values on the x axis, which is logarithmic if they span a wide range."""
-    above = [value for value in values if value > 0]
-    if len(above) > 1 and max(above) / min(above) >= 8 and min(values) >= 0:
-        if min(values) > 0:
-            axes.set_xscale("log")
-        else:  # zero has a place of its own
-            axes.set_xscale("symlog", linthresh=min(above), linscale=0.5)
-            axes.set_xlim(-min(above) / 2, 1.3 * max(values))
-    axes.xaxis.set_major_locator(FixedLocator(list(values)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def _curve(axes: Axes, curve: Mapping[float, Sequence[float]], look: Look, band: bool) -> None:
-    """Draw means with markers, and one standard deviation to either side as a band."""
-    table = pd.DataFrame(
-        {value: mean_std(curve[value]) for value in sorted(curve)}, index=["mean", "std"]
-    ).T
-    axes.plot(table.index, table["mean"], **look.line, **look.marker)
-    if band and table["std"].notna().any():
-        low, high = table["mean"] - table["std"], table["mean"] + table["std"]
-        axes.fill_between(table.index, low, high, color=look.colour, alpha=0.18, linewidth=0)
+    The method `band` has ± one standard deviation as a band.
+    """
+    options = dict(list(runs.groupby("option", sort=False)))
+    columns = min(3, len(options))
+    rows = -(-len(options) // columns)
+    figure, panels = new_axes(9.0, 2.2 * rows + 1.2, rows, columns, sharey=True)
+    for panel, (option, own) in zip(panels, options.items(), strict=False):
+        for label, curve in own.groupby("method", sort=False):
+            look, line = looks[label], curve.groupby("value")["accuracy"].agg(["mean", "std"])
+            panel.plot(line.index, line["mean"], **look.line, **look.marker)
+            if label == band:
+                ends = line["mean"] - line["std"], line["mean"] + line["std"]
+                panel.fill_between(line.index, *ends, color=look.colour, alpha=0.18, linewidth=0)
+        panel.set_xlabel(option)
+        values = sorted(set(own["value"]))
+        above = [value for value in values if value > 0]
+        if values[0] >= 0 and above and above[-1] / above[0] >= 8:  # zero has a place of its own
+            panel.set_xscale("symlog", linthresh=above[0], linscale=0.5)
+        if len(values) <= TICKS:
+            panel.set_xticks(values, [f"{value:g}" for value in values])
+            panel.minorticks_off()
+    for panel in panels[len(options) :]:
+        panel.remove()
+    panels[0].set_ylabel("accuracy, %")
+    add_legend(figure, list(dict.fromkeys(runs["method"])), looks)
+    caption += f" Band: ± one standard deviation of {band}." if band in set(runs["method"]) else ""
+    return Chart(name, caption, figure)
 
 
 def sensitivity_charts(group: RunGroup, looks: Looks) -> list[Chart]:
     """Draw accuracy against each varied option: one chart per row and protocol."""
     charts = []
-    for protocol in group.protocols:
-        for base, curves in sensitivity(group, protocol).items():
-            columns = min(3, len(curves))
-            rows = -(-len(curves) // columns)
-            figure, panels = new_axes(9.0, 2.5 * rows + 0.4, rows, columns, sharey=True)
-            source = _mean(run.accuracy for run in group.of(group.source, protocol))
-            own = group.of(base, protocol)[0].config.options
-            look = looks.get(base, Look(2))
-            for panel, (option, curve) in zip(panels, curves.items(), strict=False):
-                _curve(panel, curve, look, band=True)
-                panel.axhline(source, **looks[SOURCE].line)
-                panel.axvline(own[option], color="#8a919b", linewidth=1)
-                panel.set_xlabel(option)
-                _value_axis(panel, sorted(curve))
-            for panel in panels[len(curves) :]:
-                panel.remove()
-            panels[0].set_ylabel("accuracy, %")
-            add_legend(figure, {base: look, SOURCE: looks[SOURCE]})
-            runs = _replicates(len(v) for curve in curves.values() for v in curve.values())
-            caption = (
-                f"Accuracy of {base} in the {pretty(protocol)} stream as one option varies, all "
-                f"others as in its own row (vertical line: the value there), {runs}. Band: ± one "
-                "standard deviation."
-            )
-            name = f"sensitivity-{base}-{file_name(protocol)}".replace(" ", "-")
-            charts.append(Chart(name, caption, figure))
+    for (protocol, base), runs in sensitivity(group).groupby(["protocol", "method"], sort=False):
+        places = runs.drop_duplicates(["option", "value"])
+        own = [run.accuracy for run in group.of(group.source, protocol)]
+        source = [places.assign(method=SOURCE, accuracy=accuracy) for accuracy in own]
+        name = slug(f"sensitivity-{base}-{protocol}")
+        caption = (
+            f"Accuracy of {base} in the {pretty(protocol)} stream as one option varies, all "
+            "others as in its own row."
+        )
+        charts.append(_curve_chart(name, caption, pd.concat([runs, *source]), looks, base))
     return charts
 
 
 def batch_size_charts(groups: Sequence[RunGroup], looks: Looks) -> list[Chart]:
     """Draw accuracy against batch size: one chart per protocol with several sizes."""
     charts = []
-    for protocol in dict.fromkeys(p for group in groups for p in group.protocols):
-        curves = batch_sizes(groups, protocol)
-        if not curves:
-            continue
-        figure, (axes,) = new_axes(9.0, 3.6)
-        for label, curve in curves.items():
-            _curve(axes, curve, looks[label], band=label == "dasp")
-        axes.set_xscale("log", base=2)
-        _value_axis(axes, sorted({size for curve in curves.values() for size in curve}))
-        axes.set(xlabel="samples per batch", ylabel="accuracy, %")
-        add_legend(figure, {label: looks[label] for label in curves})
-        runs = _replicates(len(v) for curve in curves.values() for v in curve.values())
-        caption = f"Accuracy in the {pretty(protocol)} stream by batch size, {runs}."
-        caption += " Band: ± one standard deviation of dasp." if "dasp" in curves else ""
-        charts.append(Chart(f"batch-size-{file_name(protocol)}", caption, figure))
+    for protocol, runs in batch_sizes(groups).groupby("protocol", sort=False):
+        caption = f"Accuracy in the {pretty(protocol)} stream by batch size."
+        name = slug(f"batch-size-{protocol}")
+        charts.append(_curve_chart(name, caption, runs, looks, "dasp"))
     return charts
-
-
-def efficiency_charts(
-    costs: Sequence[tuple[str, Result]], runs: Sequence[PlanRun], looks: Looks
-) -> list[Chart]:
-    """Draw accuracy against speed, memory and trained parameters: one chart per setting."""
-    settings: dict[tuple[str, str, int, int], dict[str, Result]] = {}
-    for label, result in costs:
-        run = result.run
-        setting = run.model["name"], run.protocol, run.severity, run.batch_size
-        settings.setdefault(setting, {})[label] = result
-    charts = []
-    for (model, protocol, severity, size), found in settings.items():
-        points = {n: (_costs(r), matching_accuracy(n, r, runs)) for n, r in found.items()}
-        points = {n: point for n, point in points.items() if not math.isnan(point[1])}
-        if not points:
-            continue
-        axis_names = [n for n in COSTS if all(p[0][n] is not None for p in points.values())]
-        figure, panels = new_axes(9.0, 3.6, 1, len(axis_names), sharey=True)
-        for panel, name in zip(panels, axis_names, strict=True):
-            for label, (cost, accuracy) in points.items():
-                panel.plot(cost[name], accuracy, linestyle="", **looks[label].marker)
-            panel.set_xlabel(name)
-            values = [cost[name] for cost, _ in points.values()]
-            if min(values) > 0 and max(values) / min(values) >= 8:
-                panel.set_xscale("log")
-        panels[0].set_ylabel("accuracy, %")
-        add_legend(figure, {label: looks[label] for label in points}, lines=False)
-        threads = next(iter(found.values())).run.cost["threads"]
-        caption = (
-            f"Accuracy in the {pretty(protocol)} stream (severity {severity}, batch {size}) "
-            f"against what adapting {model} costs, threads: {threads}. Speed is from raw inputs to "
-            "logits, without loading; memory is what the process used beyond "
-            "its state before the first batch."
-        )
-        name = f"efficiency-{model}-{file_name(protocol)}-{severity}-{size}"
-        charts.append(Chart(name, caption, figure))
-    return charts
-
-
-COSTS = ("samples per second", "peak memory above start, MiB", "trained parameters")
-
-
-def _costs(result: Result) -> dict[str, Any]:
-    measured = result.measured
-    speed = _mean(measured["samples"] / seconds["adapt"] for seconds in measured["rounds"])
-    values = (speed, measured["memory"]["over_mib"], measured["trainable"])
-    return dict(zip(COSTS, values, strict=True))

@@ -5,10 +5,11 @@ deviations, the best in bold, what falls below Source marked with ▼.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean, stdev
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 from rich.markup import escape
@@ -17,24 +18,15 @@ from rich.table import Table as RichTable
 NONE, WORSE = "–", "▼"
 SIGNED = {"gain", "difference", "low", "high", "end", "worst"}
 LATEX = str.maketrans(
-    {
-        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "–": "--",
-        "±": r"$\pm$",
-        "×": r"$\times$",
-        "−": "$-$",
-        "▼": r"$\downarrow$",
-        "▲": r"$\uparrow$",
-    }
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"–": "--", "±": r"$\pm$", "×": r"$\times$", "−": "$-$"}
+    | {"▼": r"$\downarrow$", "▲": r"$\uparrow$"}
 )
 
 Mean = tuple[float, float]
 """A mean and its standard deviation over replicates; NaN where there is none."""
 NAN = math.nan
-UNKNOWN: Mean = (NAN, NAN)
 
 
 def mean_std(values: Iterable[float]) -> Mean:
@@ -47,66 +39,77 @@ def mean_std(values: Iterable[float]) -> Mean:
     return fmean(known) if known else NAN, stdev(known) if len(known) > 1 else NAN
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column: its heading, and the names of the quantities in its cells (none: it holds text)."""
+def write_mean(mean: Mean, digits: int = 1, part: str = "") -> str:
+    """Return a mean as a reader sees it; differences have a sign.
 
-    heading: str
-    parts: tuple[str, ...] = ()
-    digits: int = 1
-    published: bool = False
-    """By others, and therefore set in italics."""
-
-    def write(self, part: str, mean: Mean) -> str:
-        """Return a quantity as a reader sees it.
-
-        >>> Column("a").write("accuracy", (76.71, 0.52)), Column("a").write("gain", (-1.0, NAN))
-        ('76.7 ±0.5', '−1.0')
-        """
-        value, spread = mean
-        if math.isnan(value):
-            return NONE
-        sign = "+" if part in SIGNED else ""
-        number = format(rounded(value, self.digits), f"{sign}.{self.digits}f").replace("-", "−")
-        return number if math.isnan(spread) else f"{number} ±{spread:.{self.digits}f}"
-
-
-def texts(*headings: str) -> list[Column]:
-    """Return columns of text."""
-    return [Column(heading) for heading in headings]
-
-
-def numbers(*headings: str, part: str = "value", digits: int = 1) -> list[Column]:
-    """Return columns with one number per cell."""
-    return [Column(heading, (part,), digits) for heading in headings]
-
-
-def rounded(value: float, digits: int = 1) -> float:
-    """Return a value as a reader sees it, without a negative zero."""
-    return value if math.isnan(value) else round(value, digits) + 0.0
+    >>> write_mean((76.71, 0.52)), write_mean((-1.0, NAN), part="gain")
+    ('76.7 ±0.5', '−1.0')
+    """
+    value, spread = mean
+    if math.isnan(value):
+        return NONE
+    sign = "+" if part in SIGNED else ""
+    number = format(round(value, digits) + 0.0, f"{sign}.{digits}f").replace("-", "−")
+    return number if math.isnan(spread) else f"{number} ±{spread:.{digits}f}"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, or one mean per part of its column; with both, the text is what a reader sees."""
+    """Text, or one mean per quantity in `parts`; with both, the text is what a reader sees."""
 
-    text: str = ""
     means: tuple[Mean, ...] = ()
+    parts: tuple[str, ...] = ("value",)
+    digits: int = 1
+    text: str = ""
     best: bool = False
     worse: bool = False
     """Than Source, or than a limit that the caption gives."""
+    published: bool = False
+    """By others, and therefore set in italics."""
     run: str = ""
     """Key of the run that the cell links to."""
 
+    @property
+    def lines(self) -> list[str]:
+        """Return the lines that a reader sees; the last one has the mark ▼."""
+        if self.text or not self.means:
+            return self.text.split("\n")
+        if all(math.isnan(value) for value, _ in self.means):
+            return [NONE]
+        pairs = zip(self.parts, self.means, strict=True)
+        lines = [write_mean(mean, self.digits, part) for part, mean in pairs]
+        return [*lines[:-1], (WORSE if self.worse else "") + lines[-1]]
 
-def mean_cell(mean: Mean, worse: bool = False) -> Cell:
-    """Return a cell with one mean."""
-    return Cell(means=(mean,), worse=worse)
+
+def mean_cell(values: Iterable[float], digits: int = 1, part: str = "value") -> Cell:
+    """Return a cell with the mean of some values, and their deviation."""
+    return Cell((mean_std(values),), (part,), digits)
 
 
-def number(value: float | None, text: str = "", worse: bool = False) -> Cell:
-    """Return a cell with one number, without a deviation."""
-    return Cell(text, ((NAN if value is None else float(value), NAN),), worse=worse)
+def number(value: float, digits: int | None = None, **marks: Any) -> Cell:
+    """Return a cell with one number; without `digits`, an integer has no decimals, others one."""
+    given = int(not isinstance(value, int)) if digits is None else digits
+    return Cell(((float(value), NAN),), digits=given, **marks)
+
+
+def mark_best(
+    cells: Mapping[str, Cell], able: Collection[str] | None = None, least: bool = False
+) -> dict[str, Cell]:
+    """Mark the cells with the highest (or least) first number as a reader sees it.
+
+    Only the cells that are `able` compete, by default all.
+    """
+    able = cells if able is None else able
+    shown = {name: round(cell.means[0][0], 1) for name, cell in cells.items() if name in able}
+    known = [value for value in shown.values() if not math.isnan(value)]
+    top = (min if least else max)(known, default=NAN)
+    return {name: replace(cell, best=shown.get(name) == top) for name, cell in cells.items()}
+
+
+def _cell(value: str | float | Cell) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    return Cell(text=value) if isinstance(value, str) else number(value)
 
 
 @dataclass(frozen=True)
@@ -115,34 +118,45 @@ class Table:
 
     name: str
     caption: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    content: Sequence[Mapping[str, Any]]
+    """Rows of text, numbers and cells by the headings of their columns, the same in every row."""
+
+    @cached_property
+    def rows(self) -> list[dict[str, Cell]]:
+        """Return the content with plain text and numbers as cells."""
+        return [{heading: _cell(value) for heading, value in row.items()} for row in self.content]
+
+    @property
+    def columns(self) -> dict[str, Cell]:
+        """Return the headings, each with its first cell, which tells the kind of the column."""
+        return self.rows[0]
 
     @property
     def frame(self) -> pd.DataFrame:
         """Return the numbers: one column per quantity, and one per standard deviation."""
-        heads: list[str] = []
-        for column in self.columns:
-            for part in column.parts:
-                name = column.heading if len(column.parts) == 1 else f"{column.heading} {part}"
-                heads += [name, f"{name} std"]
-            heads += [] if column.parts else [column.heading]
-        rows: list[list[str | float]] = []
+        records: list[dict[str, str | float]] = []
         for row in self.rows:
-            values: list[str | float] = []
-            for cell, column in zip(row, self.columns, strict=True):
-                values += [v for mean in cell.means for v in mean] if column.parts else [cell.text]
-            rows.append(values)
-        return pd.DataFrame(rows, columns=heads)
+            records.append({})
+            for heading, cell in row.items():
+                if not cell.means:
+                    records[-1][heading] = cell.text
+                for part, mean in zip(cell.parts, cell.means, strict=False):
+                    name = heading if len(cell.parts) == 1 else f"{heading} {part}"
+                    records[-1][name], records[-1][f"{name} std"] = mean
+        return pd.DataFrame(records)
 
-    def lines(self, cell: Cell, column: Column) -> list[str]:
-        """Return the lines of a cell as a reader sees them; the last one has the mark ▼."""
-        if cell.text or not column.parts:
-            return cell.text.split("\n")
-        if all(math.isnan(value) for value, _ in cell.means):
-            return [NONE]
-        lines = [column.write(*pair) for pair in zip(column.parts, cell.means, strict=True)]
-        return [*lines[:-1], WORSE * cell.worse + lines[-1]]
+    def _written(
+        self, escaped: Callable[[str], str], best: str, worse: str, published: str, joint: str
+    ) -> list[list[str]]:
+        """Return the headings and all rows as text, in the marks of a format."""
+
+        def write(cell: Cell) -> str:
+            lines = [escaped(line) for line in cell.lines]
+            lines[0] = best.format(lines[0]) if cell.best else lines[0]
+            lines[-1] = worse.format(lines[-1]) if cell.worse else lines[-1]
+            return joint.join(published.format(n) if cell.published else n for n in lines)
+
+        return [list(map(escaped, self.columns)), *([*map(write, r.values())] for r in self.rows)]
 
     def to_csv(self) -> str:
         """Return the numbers as CSV."""
@@ -150,72 +164,32 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return the table in GitHub's Markdown."""
-
-        def write(cell: Cell, column: Column) -> str:
-            lines = [line.replace("|", r"\|") for line in self.lines(cell, column)]
-            lines = [f"*{line}*" for line in lines] if column.published else lines
-            return "<br>".join([f"**{lines[0]}**" if cell.best else lines[0], *lines[1:]])
-
-        head = [f"*{c.heading}*" if c.published else c.heading for c in self.columns]
-        rules = ["---:" if column.parts else "---" for column in self.columns]
-        rows = [[write(*pair) for pair in zip(row, self.columns, strict=True)] for row in self.rows]
+        marks = "**{}**", "{}", "*{}*", "<br>"
+        head, *rows = self._written(lambda text: text.replace("|", r"\|"), *marks)
+        rules = ["---:" if cell.means else "---" for cell in self.columns.values()]
         lines = ["| " + " | ".join(words) + " |" for words in (head, rules, *rows)]
         return "\n".join([f"**{self.caption}**", "", *lines, ""])
 
     def to_latex(self) -> str:
         """Return the table as a LaTeX float; it needs the package booktabs."""
-
-        def write(cell: Cell, column: Column) -> str:
-            lines = [line.translate(LATEX) for line in self.lines(cell, column)]
-            lines[0] = rf"\textbf{{{lines[0]}}}" if cell.best else lines[0]
-            lines = [rf"\textit{{{line}}}" for line in lines] if column.published else lines
-            stacked = r" \\ ".join(lines)
-            return stacked if len(lines) == 1 else rf"\shortstack[r]{{{stacked}}}"
-
-        rows = [[write(*pair) for pair in zip(row, self.columns, strict=True)] for row in self.rows]
-        shown = pd.DataFrame(rows, columns=[c.heading.translate(LATEX) for c in self.columns])
-        return str(
-            shown.to_latex(
-                index=False,
-                escape=False,
-                column_format="".join("r" if column.parts else "l" for column in self.columns),
-                caption=self.caption.translate(LATEX),
-                label=f"tab:{self.name}",
-            )
-        )
+        marks = r"\textbf{{{}}}", "{}", r"\textit{{{}}}", r" \\ "
+        head, *rows = self._written(lambda text: text.translate(LATEX), *marks)
+        rows = [[rf"\shortstack[r]{{{c}}}" if r"\\" in c else c for c in row] for row in rows]
+        sides = "".join("r" if cell.means else "l" for cell in self.columns.values())
+        words = {"caption": self.caption.translate(LATEX), "label": f"tab:{self.name}"}
+        shown = pd.DataFrame(rows, columns=head)
+        return str(shown.to_latex(index=False, escape=False, column_format=sides, **words))
 
     def to_rich(self) -> RichTable:
         """Return the table for a terminal, without its caption."""
+        several = sum(len(cell.means) > 1 for cell in self.columns.values())
+        joint = "\n" if several > 3 else "  "
+        marks = "[bold green]{}[/]", "[red]{}[/]", "[italic]{}[/]", joint
+        head, *rows = self._written(escape, *marks)
         drawn = RichTable(box=None, pad_edge=False, collapse_padding=True)
-        wide = sum(len(column.parts) > 1 for column in self.columns) > 3
-        for column in self.columns:
-            justify: Literal["left", "right"] = "right" if column.parts else "left"
-            style = "italic" if column.published else ""
-            drawn.add_column(column.heading, justify=justify, no_wrap=not column.parts, style=style)
-        for row in self.rows:
-            words = []
-            for cell, column in zip(row, self.columns, strict=True):
-                lines = [escape(line) for line in self.lines(cell, column)]
-                if cell.best:
-                    lines[0] = f"[bold green]{lines[0]}[/]"
-                if cell.worse or len(lines) > 1:
-                    lines[-1] = f"[{'red' if cell.worse else 'dim'}]{lines[-1]}[/]"
-                words.append(("\n" if wide else "  ").join(lines))
-            drawn.add_row(*words)
+        for heading, cell in zip(head, self.columns.values(), strict=True):
+            side: Literal["left", "right"] = "right" if cell.means else "left"
+            drawn.add_column(heading, justify=side, no_wrap=not cell.means)
+        for row in rows:
+            drawn.add_row(*row)
         return drawn
-
-
-def mark_best(
-    cells: Sequence[Cell], able: Sequence[bool] = (), digits: int = 1, least: bool = False
-) -> list[Cell]:
-    """Mark the cells with the highest (or least) first number as a reader sees it.
-
-    Only the cells that are `able` compete, by default all.
-    """
-    sign = -1 if least else 1
-    shown = [
-        sign * rounded(cell.means[0][0], digits) if may else math.nan
-        for cell, may in zip(cells, able or [True] * len(cells), strict=True)
-    ]
-    top = max((value for value in shown if not math.isnan(value)), default=None)
-    return [replace(c, best=value == top) for c, value in zip(cells, shown, strict=True)]

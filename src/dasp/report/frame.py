@@ -1,13 +1,14 @@
 """Results as a pandas DataFrame, and the folders that they are read from."""
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dasp.bench.results import COST, STREAM, PlanRecord, Result, ResultFolder, read_folder
+from dasp.bench.results import COST, PACKED, STREAM, PlanRecord, ResultFolder, read_folder
 from dasp.core.errors import DataError, InputError
 
 CLEAN, MISSING = "clean", "missing"
@@ -20,37 +21,48 @@ def results(folder: str | Path) -> pd.DataFrame:
     are left out. A run that several plans share appears once per plan; a run of no plan has the
     plan "" and its method as label.
 
-    ============  =============================================================================
-    plan, label   name of the plan, and of the row that the run belongs to
-    method        registered name of the method
-    options       its options, as JSON
-    model         name of the source model; model_digest tells weights of one name apart
-    seed          seed of the stream; model and seed together are a replicate
-    data          name and settings of the data set, as text
-    samples       number of samples per domain
-    protocol      name of the stream
-    severity      of the corruptions
-    batch_size    number of samples per batch
-    visit         0, 1, … along the stream
-    domain        what is wrong with the sensors, such as "video/fog/5", or "clean"
-    damaged       the damaged modality, several joined by "+", or ""
-    right, seen   number of samples that were right, and of all
-    accuracy      100 * right / seen
-    key           of the run
-    ============  =============================================================================
+    ===========================  ==============================================================
+    plan, label                  name of the plan, and of the row that the run belongs to
+    method, options              registered name of the method; its options, as JSON
+    model, model_digest, seed    source model, its weights and seed of the stream: a replicate
+    data, samples                data set and its settings, as text; samples per domain
+    protocol, severity           name of the stream, and severity of its corruptions
+    batch_size                   number of samples per batch
+    visit, domain                0, 1, … along the stream; what is wrong, such as "video/fog/5"
+    damaged                      the damaged modality, several joined by "+", or ""
+    right, seen, accuracy        number of samples that were right, of all; 100 * right / seen
+    key                          of the run
+    ===========================  ==============================================================
 
     >>> import dasp
     >>> frame = dasp.results("results/sound")  # doctest: +SKIP
     >>> frame.groupby(["protocol", "label"])[["right", "seen"]].sum()  # doctest: +SKIP
     """
     found = read_results(folder)
-    records = [
-        record
-        for plan in [*found.plans, *leftover(found)]
-        for label, key in plan.rows
-        if key in found.results
-        for record in _records(plan.name, label, key, found.results[key])
-    ]
+    records = []
+    for plan in [*found.plans, *leftover(found)]:
+        for label, key in plan.rows:
+            result = found.results.get(key)
+            if result is None or result.counts is None:
+                continue
+            run = result.run
+            shared = {
+                "plan": plan.name,
+                "label": label,
+                "method": run.method,
+                "options": json.dumps(run.options, sort_keys=True),
+                "model": run.model["name"],
+                "model_digest": run.model["digest"],
+                "seed": run.seed,
+                "data": data_text(run.data),
+                "samples": run.data.get("samples"),
+                **{name: getattr(run, name) for name in ("protocol", "severity", "batch_size")},
+            }
+            for visit, domain in enumerate(result.counts.domains):
+                place = {"visit": visit, "domain": domain.name, "damaged": damaged(domain.name)}
+                share = 100 * domain.right / domain.seen if domain.seen else None
+                counts = {"right": domain.right, "seen": domain.seen, "accuracy": share}
+                records.append({**shared, **place, **counts, "key": key})
     return pd.DataFrame.from_records(records)
 
 
@@ -63,7 +75,9 @@ def read_results(folder: str | Path) -> ResultFolder:
     if not root.is_dir():
         raise InputError(f"{root} is not a directory: give the folder that `dasp bench` wrote.")
     whole = ResultFolder(root)
-    for path in _result_folders(root):
+    for path in [root, *sorted(p for p in root.rglob("*") if p.is_dir())]:
+        if not (path / PACKED).exists() and not any((path / "runs").glob("[!.]*.json")):
+            continue
         try:
             found = read_folder(path)
         except (InputError, DataError) as error:
@@ -79,54 +93,15 @@ def read_results(folder: str | Path) -> ResultFolder:
     return whole
 
 
-def _result_folders(root: Path) -> Iterator[Path]:
-    for path in [root, *sorted(p for p in root.rglob("*") if p.is_dir())]:
-        if (path / "runs.jsonl.gz").exists() or any((path / "runs").glob("[!.]*.json")):
-            yield path
-
-
 def leftover(found: ResultFolder) -> list[PlanRecord]:
     """Return a record of the runs that belong to no plan, labelled by their methods; or none."""
     planned = {key for plan in found.plans for _, key in plan.rows}
     rows = [(r.run.method, key) for key, r in found.results.items() if key not in planned]
-    if not rows:
-        return []
     kinds = {found.results[key].run.kind for _, key in rows}
-    names = {"comparison": STREAM, "efficiency": COST}
-    show = [name for name, kind in names.items() if kind in kinds]
-    if not found.plans:
-        return [PlanRecord("", "All runs", "", show, "", rows)]
+    show = [n for n, kind in (("comparison", STREAM), ("efficiency", COST)) if kind in kinds]
     about = "Runs in this folder that belong to none of the plans above."
-    return [PlanRecord("other", "Other runs", about, show, "", rows)]
-
-
-def _records(plan: str, label: str, key: str, result: Result) -> Iterator[dict[str, Any]]:
-    run = result.run
-    shared = {
-        "plan": plan,
-        "label": label,
-        "method": run.method,
-        "options": json.dumps(run.options, sort_keys=True),
-        "model": run.model["name"],
-        "model_digest": run.model["digest"],
-        "seed": run.seed,
-        "data": data_text(run.data),
-        "samples": run.data.get("samples"),
-        "protocol": run.protocol,
-        "severity": run.severity,
-        "batch_size": run.batch_size,
-    }
-    for visit, domain in enumerate(result.counts.domains if result.counts else ()):
-        yield {
-            **shared,
-            "visit": visit,
-            "domain": domain.name,
-            "damaged": damaged(domain.name),
-            "right": domain.right,
-            "seen": domain.seen,
-            "accuracy": 100 * domain.right / domain.seen if domain.seen else None,
-            "key": key,
-        }
+    words = ("other", "Other runs", about) if found.plans else ("", "All runs", "")
+    return [PlanRecord(*words, show, "", rows)] if rows else []
 
 
 def data_text(data: Mapping[str, Any]) -> str:
@@ -175,3 +150,12 @@ def short_name(domain: str) -> str:
 
 def _parts(domain: str) -> list[list[str]]:
     return [] if domain == CLEAN else [part.split("/") for part in domain.split("+")]
+
+
+def slug(words: str) -> str:
+    """Return words as part of a file name.
+
+    >>> slug("Paper/Ablation, batch 64")
+    'paper-ablation-batch-64'
+    """
+    return re.sub(r"[^a-z0-9._]+", "-", words.lower()).strip("-.")

@@ -3,7 +3,6 @@
 The files in `papers/` hold them as printed.
 """
 
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,56 +10,37 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dasp.report.compare import SOURCE, PlanRun, RunGroup, over_source, pretty
-from dasp.report.formats import UNKNOWN, Cell, Column, Table, mean_cell, mean_std, number, texts
-from dasp.report.tables import file_name
+from dasp.report.compare import SOURCE, PlanRun, RunGroup, pretty
+from dasp.report.formats import NAN, Cell, Table, mean_std
+from dasp.report.frame import slug
+from dasp.report.tables import BOTH
 
 TITLES = {"kinetics50": "Kinetics50-C", "vggsound": "VGGSound-C"}
-BOTH = ("accuracy", "gain")
 UNLIKE = (
     "The data differ from the published ones, so only gains over Source are comparable, and these "
     "only show whether the methods behave alike."
 )
 ALIKE = (
-    "Source differs between papers on these data, because published corruptions were drawn "
-    "without a seed: compare gains before accuracies."
+    "Published on the whole test split. Source differs between papers, because published "
+    "corruptions were drawn without a seed: compare gains before accuracies."
 )
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """What a paper prints of one method in one protocol, in %."""
+    """What a paper prints of one method in one protocol, in %; `average` is NaN for a claim.
 
-    name: str
-    method: str
-    average: float
-    """As printed."""
-    options: Mapping[str, Any]
-    domains: Mapping[str, float]
-    """By "<modality>/<corruption>"; empty for an ablation."""
+    `options` are those of the method in an ablation. `gain` is over the Source of the same paper.
+    """
 
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """One protocol of a table of a paper."""
-
-    source: str
-    number: int
+    where: str
     data: str
     protocol: str
-    severity: int
-    batch_size: int
-    rows: Mapping[str, PublishedRow]
-    misprints: Sequence[str]
-    """Rows whose printed average is not that of their columns."""
-
-    def gain(self, name: str) -> float:
-        """Return the printed average minus that of Source; NaN for Source itself."""
-        base = math.nan if name == SOURCE else self.rows[SOURCE].average
-        return round(self.rows[name].average - base, 1)
-
-
-Found = tuple[PublishedTable, PublishedRow]
+    name: str
+    method: str
+    options: Mapping[str, Any]
+    average: float
+    gain: float
 
 
 @cache
@@ -71,79 +51,58 @@ def read_paper(name: str) -> dict[str, Any]:
 
 
 @cache
-def published_tables() -> tuple[PublishedTable, ...]:
-    """Return the tables of the paper of DASP, one per data set and protocol, the ablation last."""
-    paper, ablation = read_paper("dasp"), read_paper("ablation")
-    found = []
-    for entry in paper["tables"]:
-        columns = paper["columns"][entry["protocol"].split("/")[-1]]
-        rows = {
-            name: PublishedRow(
-                name, name, entry["averages"][name], {}, dict(zip(columns, values, strict=True))
-            )
-            for name, values in entry["rows"].items()
-        }
-        found.append(_table(paper, entry, rows))
-    for place, protocol in enumerate(ablation["protocols"]):
-        rows = {
-            row["name"]: PublishedRow(
-                row["name"], row["method"], row["values"][place], row.get("options", {}), {}
-            )
+def published_rows() -> tuple[PublishedRow, ...]:
+    """Return the rows of the paper of DASP, those of its ablation, and the claims of others."""
+    paper, ablation, elsewhere = map(read_paper, ("dasp", "ablation", "elsewhere"))
+    tables: list[Any] = []
+    for table in paper["tables"]:
+        rows: list[Any] = [(name, name, {}, average) for name, average in table["averages"].items()]
+        tables.append((f"table {table['number']}", table["data"], table["protocol"], rows))
+    for column, protocol in enumerate(ablation["protocols"]):
+        rows = [
+            (row["name"], row["method"], row.get("options", {}), row["values"][column])
             for row in ablation["rows"]
-        }
-        found.append(_table(ablation, {**ablation, "protocol": protocol}, rows))
+        ]
+        tables.append((f"table {ablation['number']}", ablation["data"], protocol, rows))
+    found = []
+    for where, data, protocol, rows in tables:
+        source = next(average for name, _, _, average in rows if name == SOURCE)
+        for name, method, options, average in rows:
+            gain = NAN if name == SOURCE else round(average - source, 1)
+            found.append(PublishedRow(where, data, protocol, name, method, options, average, gain))
+    for claim in elsewhere["claims"]:
+        name, where = claim["method"], f"{claim['method']} as claimed in {claim['source']}"
+        for setting, gain in zip(elsewhere["settings"], claim["gains"], strict=True):
+            place = where, setting["data"], setting["protocol"]
+            found.append(PublishedRow(*place, name, name, {}, NAN, gain))
     return tuple(found)
 
 
-def _table(
-    paper: Mapping[str, Any], entry: Mapping[str, Any], rows: Mapping[str, PublishedRow]
-) -> PublishedTable:
-    place = paper["source"], entry["number"], entry["data"], entry["protocol"]
-    setting = paper["severity"], paper["batch_size"]
-    return PublishedTable(*place, *setting, rows, entry.get("misprints", ()))
-
-
-def _same_data(group: RunGroup) -> bool:
-    """Tell whether the data are ones that accuracies were published for."""
-    return group.runs[0].config.data.get("name") in TITLES
-
-
-def _data_sets(group: RunGroup) -> Sequence[str]:
-    """Return the published data sets to compare with: the group's own, or all of them."""
-    return [str(group.runs[0].config.data["name"])] if _same_data(group) else list(TITLES)
-
-
-def _usable(group: RunGroup, protocol: str, severity: int) -> bool:
+def _usable(group: RunGroup, protocol: str) -> bool:
     """Tell whether a group ran a protocol with all its domains and at the published severity."""
-    runs = [run for run in group.runs if run.protocol == protocol]
-    if not runs or group.runs[0].config.severity != severity:
+    paper, runs = read_paper("dasp"), [run for run in group.runs if run.protocol == protocol]
+    if not runs or runs[0].config.severity != paper["severity"]:
         return False
-    wanted = read_paper("dasp")["columns"].get(protocol.split("/")[-1], [])
+    wanted = paper["columns"].get(protocol.split("/")[-1], [])
     return sorted(name.rsplit("/", 1)[0] for name in runs[0].config.domains) == sorted(wanted)
 
 
-def _tables_for(group: RunGroup, protocol: str, data: str) -> list[PublishedTable]:
-    mine = [t for t in published_tables() if (t.data, t.protocol) == (data, protocol)]
-    return mine if mine and _usable(group, protocol, mine[0].severity) else []
-
-
-def find_row(tables: Sequence[PublishedTable], label: str, run: PlanRun) -> Found | None:
+def find_row(rows: Sequence[PublishedRow], run: PlanRun) -> PublishedRow | None:
     """Return the published row of a run: its method's own, or that of its ablation.
 
     A row of a plan whose label is not the method's name has options of its own; unless these are
     published as an ablation, it is compared with nothing.
     """
-    options = run.config.options
+    options, method = run.config.options, run.config.method
     if options.get("rebalance"):
         return None  # no published method rebalances
-    method = run.config.method
-    rows = [(t, row) for t in tables for row in t.rows.values() if row.method == method]
-    usual = {k: v for _, row in rows if row.name == row.method for k, v in row.options.items()}
+    rows = [row for row in rows if row.method == method]
+    usual = {k: v for row in rows if row.name == row.method for k, v in row.options.items()}
     given = {name: options.get(name, value) for name, value in usual.items()}
     if given != usual:
-        return next((pair for pair in rows if pair[1].options == given), None)
-    plain = label.split(" (")[0] == method
-    return next((pair for pair in rows if plain and pair[1].name == method), None)
+        return next((row for row in rows if row.options == given), None)
+    plain = run.label.split(" (")[0] == method
+    return next((row for row in rows if plain and row.name == method), None)
 
 
 def published_table(group: RunGroup, protocol: str) -> Table | None:
@@ -152,77 +111,38 @@ def published_table(group: RunGroup, protocol: str) -> Table | None:
     Only gains if the data are not the published ones; None if nothing was published of these
     methods for this protocol and severity, or if the stream leaves out corruptions.
     """
-    sets = {name: _tables_for(group, protocol, name) for name in _data_sets(group)}
-    sets = {name: tables for name, tables in sets.items() if tables}
-    parts = BOTH if _same_data(group) else BOTH[1:]
-    columns = [Column("method"), Column("measured here", BOTH)]
-    if not _same_data(group):  # the gain in a column of its own, beside the published ones
-        columns[1:] = [Column("accuracy here", BOTH[:1]), Column("gain here", parts)]
-    for name in sets:
-        columns.append(Column(f"published, {TITLES[name]}", parts, published=True))
-        columns.append(Column(f"here − {TITLES[name]}", parts))
-    accuracy, rows, used = group.accuracy(protocol), [], []
-    gains = over_source(accuracy, group.source)
+    data = str(group.runs[0].config.data.get("name"))
+    same = data in TITLES
+    sets = {
+        name: [r for r in published_rows() if (r.data, r.protocol) == (name, protocol)]
+        for name in ([data] if same else TITLES)
+    }
+    sets = {name: found for name, found in sets.items() if found and _usable(group, protocol)}
+    parts = BOTH if same else BOTH[1:]
+    accuracy, gains = group.accuracy(protocol), group.gain(protocol)
+    rows, used = [], []
     for label in (label for label in group.labels if group.of(label, protocol)):
         own = mean_std(accuracy[label]), mean_std(gains[label])
-        split = [own] if parts == BOTH else [own[:1], own[1:]]
-        cells = [Cell(label), *(Cell(means=means) for means in split)]
-        for tables in sets.values():
-            found = find_row(tables, label, group.of(label, protocol)[0])
+        row: dict[str, str | Cell] = {"method": label}
+        if same:
+            row["measured here"] = Cell(own, BOTH)
+        else:  # the gain in a column of its own, beside the published ones
+            row |= {"accuracy here": Cell(own[:1], BOTH[:1]), "gain here": Cell(own[1:], parts)}
+        for name, known in sets.items():
+            found = find_row(known, group.of(label, protocol)[0])
             used += [found] if found else []
-            told = (found[1].average, found[0].gain(found[1].name)) if found else (math.nan,) * 2
-            apart = [(mine[0] - theirs, math.nan) for mine, theirs in zip(own, told, strict=True)]
-            cells.append(Cell(means=tuple((v, math.nan) for v in told[-len(parts) :])))
-            cells.append(Cell(means=tuple(apart[-len(parts) :])))
-        rows.append(cells)
+            told = (found.average, found.gain) if found else (NAN, NAN)
+            apart = [(mine[0] - theirs, NAN) for mine, theirs in zip(own, told, strict=True)]
+            printed = tuple((value, NAN) for value in told[-len(parts) :])
+            row[f"published, {TITLES[name]}"] = Cell(printed, parts, published=True)
+            row[f"here − {TITLES[name]}"] = Cell(tuple(apart[-len(parts) :]), parts)
+        rows.append(row)
     if not used:
         return None
-    caption = f"Measured and published, {pretty(protocol)} ({group.title}). {_about(group, used)}"
-    return Table(f"published-{file_name(protocol)}", caption, columns, rows)
-
-
-def claims_table(group: RunGroup) -> Table | None:
-    """Return gains over Source that papers claim, beside those of the same methods measured."""
-    papers = read_paper("elsewhere")
-    settings = [(n, s["data"], s["protocol"]) for n, s in enumerate(papers["settings"])]
-    settings = [s for s in settings if s[1] in _data_sets(group)]
-    protocols = [p for p in dict.fromkeys(p for _, _, p in settings) if _usable(group, p, 5)]
-    if not protocols:
-        return None
-    columns = texts("method", "claimed in")
-    rows = [[Cell(claim["method"]), Cell(claim["source"])] for claim in papers["claims"]]
-    for protocol in protocols:
-        gains = group.gain(protocol)
-        columns.append(Column(f"measured here, {pretty(protocol)}", ("gain",)))
-        places = [(n, TITLES[data]) for n, data, name in settings if name == protocol]
-        heads = [f"published, {title}, {pretty(protocol)}" for _, title in places]
-        columns += [Column(head, ("gain",), published=True) for head in heads]
-        for claim, row in zip(papers["claims"], rows, strict=True):
-            known = claim["method"] in gains
-            row.append(mean_cell(mean_std(gains[claim["method"]]) if known else UNKNOWN))
-            row += [number(claim["gains"][n]) for n, _ in places]
+    paper, places = read_paper("dasp"), dict.fromkeys(row.where for row in used)
     caption = (
-        "Gains over Source that papers claim, in points, each over its own Source, at severity 5 "
-        f"and with a reset at each domain ({group.title}). {ALIKE if _same_data(group) else UNLIKE}"
+        f"Measured and published, {pretty(protocol)} ({group.title}). Published: "
+        f"{paper['source']}, batch {paper['batch_size']}, {', '.join(places)}. "
+        f"{ALIKE if same else UNLIKE}"
     )
-    return Table("claims", caption, columns, rows)
-
-
-def _about(group: RunGroup, used: Sequence[Found]) -> str:
-    """Say where the published numbers are from, and how that measurement differs."""
-    first = used[0][0]
-    numbers = ", ".join(dict.fromkeys(str(table.number) for table, _ in used))
-    words = [f"Published: {first.source}, table {numbers}, batch {first.batch_size}."]
-    words += [
-        f"The average that table {table.number} prints for {row.name} is not that of its columns."
-        for table, row in used
-        if row.name in table.misprints
-    ]
-    if not _same_data(group):
-        return " ".join([*words, UNLIKE])
-    data = group.runs[0].config.data
-    clips = read_paper("dasp")["clips"][data["name"]]
-    words += [f"Published on all {clips:,} clips."] if data.get("samples") != clips else []
-    made = [name for name in ("frost", "noise") if data.get(name) not in (None, "recorded")]
-    words += [f"Not the published recordings here: {', '.join(made)}."] if made else []
-    return " ".join([*words, ALIKE])
+    return Table(slug(f"published-{protocol}"), caption, rows)

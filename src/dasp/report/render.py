@@ -7,183 +7,145 @@ small script from numbers in the file, so that it can hold hundreds of runs.
 import json
 import math
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
-from markupsafe import Markup
 from rich.console import Console
 from rich.markup import escape
 
 from dasp.core.files import atomic_path
 from dasp.report.compare import PlanRun, pretty
-from dasp.report.figures import Chart, stops, variables
+from dasp.report.figures import DARK, Chart, stops
 from dasp.report.formats import Table
 from dasp.report.frame import damaged, text
-from dasp.report.sections import Shown
+from dasp.report.sections import Section
 
-TITLE = "Test-time adaptation: results"
+FACTS = ("method", "options", "model", "data", "severity", "batch_size", "source")
 
 
 def write_page(
-    sections: Sequence[Shown],
-    path: Path,
-    title: str = TITLE,
-    command: str = "",
-    warnings: Sequence[str] = (),
-) -> Path:
-    """Write the report of these sections as one HTML file and return its path.
+    sections: Sequence[Section], path: Path, command: str, warnings: Sequence[str]
+) -> None:
+    """Write the report of these sections, made by `command`, as one HTML file.
 
-    `command` is what made the report. `warnings` and plans that are not finished come first.
+    `warnings` and plans that are not finished come first.
     """
-    templates = files("dasp.report") / "templates"
-    style = variables(":root") + (templates / "report.css").read_text(encoding="utf-8")
-    data = json.dumps(run_data(sections), separators=(",", ":"), allow_nan=False)
     environment = Environment(
         loader=PackageLoader("dasp.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     page = environment.get_template("report.html.j2").render(
-        title=title,
         sections=sections,
-        warnings=[*warnings, *(note for s in sections for note in s.section.unfinished)],
-        facts=_facts([run for shown in sections for run in shown.section.runs]),
+        warnings=[*warnings, *(note for section in sections for note in section.unfinished)],
+        facts=_facts([run for section in sections for run in section.runs]),
         command=command,
-        style=Markup(style),
-        run_data=Markup(data.replace("<", r"\u003c")),  # no tag can end the script that holds it
-        script=Markup((templates / "runs.js").read_text(encoding="utf-8")),
+        dark=DARK,
+        run_data=run_data(sections),
     )
     with atomic_path(path) as part:
         part.write_text(page, encoding="utf-8")
-    return path
 
 
 def _facts(runs: Sequence[PlanRun]) -> list[str]:
     """Return how the results were made: data, models, machines and versions."""
-
-    def distinct(values: Iterable[str]) -> str:
-        return "; ".join(dict.fromkeys(values)) or "unknown"
-
     measured = [run.result.measured for run in runs]
-    finished = max((str(own.get("finished", "")) for own in measured), default="")
-    return [
-        f"{len({run.key for run in runs})} runs, the last finished {finished or 'at unknown time'}",
-        "data: " + distinct(text(run.config.data) for run in runs),
-        "source models: " + distinct(run.config.model["name"] for run in runs),
-        "seeds: " + distinct(str(run.config.seed) for run in runs),
-        "machines: " + distinct(text(own.get("machine", {})) for own in measured),
-        "versions: " + distinct(text(own.get("versions", {})) for own in measured),
-    ]
+    found = {
+        "runs": [str(len({run.key for run in runs}))],
+        "last finished": [max((str(own.get("finished", "")) for own in measured), default="")],
+        "data": [text(run.config.data) for run in runs],
+        "source models and seeds": [run.replicate_name for run in runs],
+        "machines": [text(own.get("machine", {})) for own in measured],
+        "versions": [text(own.get("versions", {})) for own in measured],
+    }
+    return [f"{k}: {'; '.join(dict.fromkeys(v)) or 'unknown'}" for k, v in found.items()]
 
 
-def run_data(sections: Sequence[Shown]) -> dict[str, Any]:
+def run_data(sections: Sequence[Section]) -> dict[str, Any]:
     """Return the numbers of every run for the script of the page, ready for JSON.
 
-    What many runs share (domains of a stream, settings) is kept once.
+    Runs on the same stream share its domains.
     """
     streams: dict[str, int] = {}
-    settings: dict[str, int] = {}
     runs: dict[str, dict[str, Any]] = {}
-    for place, shown in enumerate(sections):
-        for run in shown.section.runs:
-            if run.key not in runs:
-                runs[run.key] = _run(run, streams, settings)
-            if place not in runs[run.key]["sections"]:
-                runs[run.key]["sections"].append(place)
+    for place, section in enumerate(sections):
+        for key, run in {run.key: run for run in section.runs}.items():
+            if key not in runs:
+                stream = json.dumps(_stream(run))
+                runs[key] = _run(run) | {"stream": streams.setdefault(stream, len(streams))}
+            runs[key]["sections"].append(place)
+    titles = [(f"plan-{section.name}", section.plan.title) for section in sections]
+    return {"sections": titles, "streams": [json.loads(stream) for stream in streams], "runs": runs}
+
+
+def _stream(run: PlanRun) -> dict[str, Any]:
+    domains = run.counts.domains
     return {
-        "sections": [(shown.section.id, shown.section.plan.title) for shown in sections],
-        "streams": [json.loads(stream) for stream in streams],
-        "settings": [json.loads(setting) for setting in settings],
-        "runs": runs,
-    }
-
-
-def _run(run: PlanRun, streams: dict[str, int], settings: dict[str, int]) -> dict[str, Any]:
-    counts, config, measured = run.counts, run.config, run.result.measured
-    stream = {
-        "domains": [(d.name, damaged(d.name), d.first_batch, d.batches) for d in counts.domains],
-        "samples": [domain.seen for domain in counts.domains],
+        "domains": [(d.name, damaged(d.name), d.first_batch, d.batches) for d in domains],
+        "samples": [domain.seen for domain in domains],
         "stops": stops(run),
-        "seen": counts.batches.seen,
+        "seen": run.counts.batches.seen,
     }
-    setting = {
-        "data": config.data,
-        "batch size": config.batch_size,
-        "severity": config.severity,
-        "machine": measured.get("machine"),
-        "versions": measured.get("versions"),
-    }
-    rejected = {n: reason for n, reason in enumerate(counts.batches.rejected) if reason}
+
+
+def _run(run: PlanRun) -> dict[str, Any]:
+    counts, config = run.counts, run.config
+    scores, biased = counts.batches.scores or {}, counts.batches.biased or []
     facts = {
-        "method": config.method,
-        "options": ", ".join(f"{name} = {text(v)}" for name, v in config.options.items()),
-        "model": f"{config.model['name']}, weights {config.model['digest']}",
+        **{name: getattr(config, name) for name in FACTS},
         "updates": f"{counts.updates} in {len(counts.batches.right)} batches",
-        "rejected batches": rejected or None,
-        "rolled back": counts.rollbacks or None,
-        "skipped clips": counts.skipped or None,
-        "seconds": measured.get("seconds"),
-        "samples per second": measured.get("samples_per_second"),
-        "peak memory, MiB": measured.get("peak_mib"),
-        "finished": measured.get("finished"),
+        "rejected batches": {n: why for n, why in enumerate(counts.batches.rejected) if why},
+        "rolled back": counts.rollbacks,
+        "skipped clips": counts.skipped,
+        **run.result.measured,
     }
-    biased = counts.batches.biased or []
-    scores = sorted((counts.batches.scores or {}).items())
     return {
         "label": run.label,
         "protocol": pretty(run.protocol),
         "replicate": run.replicate_name,
-        "stream": streams.setdefault(json.dumps(stream), len(streams)),
-        "setting": settings.setdefault(json.dumps(setting, sort_keys=True), len(settings)),
         "sections": [],
         "right": counts.batches.right,
         "domains": [domain.right for domain in counts.domains],
-        "scores": {name: [_thousandths(value) for value in values] for name, values in scores},
-        "named": {
-            name: [n for n, found in enumerate(biased) if name in found] for name, _ in scores
+        "scores": {
+            name: [
+                round(v, 3) if v is not None and math.isfinite(v) else None for v in scores[name]
+            ]
+            for name in sorted(scores)
         },
+        "named": {n: [b for b, own in enumerate(biased) if n in own] for n in sorted(scores)},
         "clean": counts.clean_after,
-        "facts": {name: value for name, value in facts.items() if value is not None},
+        "facts": {name: value for name, value in facts.items() if value},
     }
 
 
-def _thousandths(score: float | None) -> int | None:
-    return round(1000 * score) if score is not None and math.isfinite(score) else None
-
-
-def write_files(sections: Iterable[Shown], folder: Path) -> list[Path]:
-    """Write all tables (CSV, Markdown, LaTeX) and figures (SVG, PDF, PNG), one folder per plan."""
-    written = []
-    for shown in sections:
-        for item in (item for part in shown.parts for item in part.items):
+def write_files(sections: Iterable[Section], folder: Path, for_print: bool = False) -> None:
+    """Write all tables (CSV, Markdown, LaTeX) and figures (SVG; for print also PDF and PNG)."""
+    for section in sections:
+        for item in section.items:
             if isinstance(item, Chart):
-                written += item.save(folder / "figures" / shown.section.name)
+                item.save(folder / "figures" / section.name, for_print)
                 continue
             contents = {"csv": item.to_csv(), "md": item.to_markdown(), "tex": item.to_latex()}
             for ending, content in contents.items():
-                path = folder / "tables" / shown.section.name / f"{item.name}.{ending}"
+                path = folder / "tables" / section.name / f"{item.name}.{ending}"
                 with atomic_path(path) as part:
                     part.write_text(content, encoding="utf-8", newline="\n")
-                written.append(path)
-    return written
 
 
-def print_summary(
-    sections: Iterable[Shown], console: Console, page: Path, warnings: Sequence[str] = ()
-) -> None:
+def print_summary(sections: Iterable[Section], page: Path, warnings: Sequence[str]) -> None:
     """Print the first table of each section, all notes, and where the page is."""
+    console = Console()
     notes = list(warnings)
-    for shown in sections:
-        console.rule(f"[bold]{escape(shown.section.plan.title)}", align="left", style="dim")
-        items = (item for part in shown.parts for item in part.items)
-        first = next((item for item in items if isinstance(item, Table)), None)
+    for section in sections:
+        console.rule(f"[bold]{escape(section.plan.title)}", align="left", style="dim")
+        first = next((item for item in section.items if isinstance(item, Table)), None)
         if first is not None:
             console.print(first.caption, style="dim", highlight=False, markup=False)
             console.print(first.to_rich())
         console.print()
-        notes += shown.notes
+        notes += section.notes
     for note in notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     address = page.resolve().as_uri()
-    console.print(f"report: {escape(str(page))}", highlight=False, soft_wrap=True)
-    console.print(f"        [link={address}]{address}[/link]", highlight=False, soft_wrap=True)
+    path = f"report: [link={address}]{escape(str(page))}[/link]"
+    console.print(path, highlight=False, soft_wrap=True)

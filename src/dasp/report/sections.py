@@ -1,9 +1,7 @@
 """The sections of a report, one per plan, and the tables and figures that each shows."""
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from dasp.bench.results import PlanRecord, Result, ResultFolder
@@ -12,24 +10,28 @@ from dasp.report import figures, published, tables
 from dasp.report.compare import PlanRun, RunGroup, group_runs, streams_of
 from dasp.report.figures import Chart, Looks
 from dasp.report.formats import Table
-from dasp.report.frame import leftover
+from dasp.report.frame import leftover, slug
 
-TOGETHER = "together"
+TOGETHER, DETAILS = "together", "details"
+BY_GROUP = ("comparison", "published", "forgetting", "sensitivity", DETAILS)
+BY_SECTION = ("robustness", "stretches", "diagnosis", "batch_size", "efficiency", TOGETHER)
+FOLDED = ("Accuracy by domain", "Options", "Every run")  # they open on a click
 Item = Table | Chart
+Items = Sequence[Item | None]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Tables and figures under one heading; a folded part opens on a click."""
+    """Tables and figures under one heading."""
 
     title: str
     items: Sequence[Item]
-    folded: bool = False
+    folded: bool
 
 
 @dataclass(frozen=True)
 class Section:
-    """What was measured for one plan; `name` is that of its folder, "" if there is no plan."""
+    """What was measured for one plan, and what is shown of it; `name` is that of its folder."""
 
     name: str
     plan: PlanRecord
@@ -37,19 +39,11 @@ class Section:
     costs: Sequence[tuple[str, Result]]
     beside: Sequence[PlanRun]
     """All runs of the folder, for the accuracy of what is measured here."""
-    missing: int
-    """The number of runs of the plan without a result."""
-
-    @cached_property
-    def looks(self) -> Looks:
-        """Return the look of each label, the same in all sections."""
-        labels = [*(run.label for run in self.beside), *(label for label, _ in self.costs)]
-        return figures.looks_of(labels)
-
-    @property
-    def id(self) -> str:
-        """Return its name in an address of the page."""
-        return f"plan-{self.name}"
+    looks: Looks
+    unfinished: Sequence[str]
+    """A note if runs of the plan are missing."""
+    parts: list[Part] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def runs(self) -> list[PlanRun]:
@@ -57,180 +51,107 @@ class Section:
         return [run for group in self.groups for run in group.runs]
 
     @property
-    def unfinished(self) -> list[str]:
-        """Return a note if runs of the plan are missing."""
-        if not self.missing:
-            return []
-        again = f"; run `{self.plan.command}` to finish" if self.plan.command else ""
-        whole = len(self.plan.rows)
-        return [f"{self.plan.title}: {self.missing} of {whole} runs are missing{again}."]
+    def items(self) -> list[Item]:
+        """Return all tables and figures, without their headings."""
+        return [item for part in self.parts for item in part.items]
 
-
-Show = Callable[[Section], Iterator[Part]]
+    def show(self) -> None:
+        """Make the tables and figures, and the notes for a reader."""
+        asked = list(dict.fromkeys(self.plan.show))
+        unknown = [name for name in asked if name not in BY_GROUP + BY_SECTION]
+        self.notes.extend(self.unfinished)
+        self.notes.extend(f"this version cannot show {name!r}." for name in unknown)
+        self.notes.extend(note for group in self.groups for note in group.notes)
+        for name in asked if self.name == TOGETHER else [*asked, DETAILS]:
+            try:
+                for title, group, items in _parts(name, self):
+                    known = [i for i in items if isinstance(i, Chart) or (i and i.rows)]
+                    if group:  # one of several: the name says how it differs
+                        known = [replace(i, name=f"{slug(group)}-{i.name}") for i in known]
+                    heading = f"{title}: {group}" if group else title
+                    self.parts.extend([Part(heading, known, title in FOLDED)] if known else [])
+            except InputError as error:  # the rest can still be shown
+                self.notes.append(str(error))
 
 
 def sections_of(found: ResultFolder) -> list[Section]:
     """Return one section per plan, in the order of the plans, and one of all other runs."""
     plans = [*found.plans, *_together(found.plans), *leftover(found)]
-    runs = [_plan_runs(plan, found) for plan in plans]
+    have = [
+        [(label, found.results[key]) for label, key in plan.rows if key in found.results]
+        for plan in plans
+    ]
+    runs = [[PlanRun(label, r) for label, r in own if r.counts is not None] for own in have]
     beside = list({(run.label, run.key): run for own in runs for run in own}.values())
-    taken: set[str] = set()
-    sections = []
-    for plan, own in zip(plans, runs, strict=True):
+    looks = figures.looks_of([*(r.label for r in beside), *(n for own in have for n, _ in own)])
+    sections: list[Section] = []
+    for plan, results, own in zip(plans, have, runs, strict=True):
+        taken = {section.name for section in sections}
         tries = (slug(plan.name) + (f"-{n}" if n > 1 else "") for n in count(1))
         name = next(name for name in tries if name not in taken)
-        taken.add(name)
-        have = [(label, found.results[key]) for label, key in plan.rows if key in found.results]
-        costs = [(label, result) for label, result in have if result.counts is None]
-        missing = len(plan.rows) - len(have)
-        sections.append(Section(name, plan, group_runs(own), costs, beside, missing))
+        costs = [(label, result) for label, result in results if result.counts is None]
+        again = f"; run `{plan.command}` to finish" if plan.command else ""
+        missing = len(plan.rows) - len(results)
+        note = f"{plan.title}: {missing} of {len(plan.rows)} runs are missing{again}."
+        notes = [note] if missing else []
+        sections.append(Section(name, plan, group_runs(own), costs, beside, looks, notes))
+        sections[-1].show()
     return sections
-
-
-def _plan_runs(plan: PlanRecord, found: ResultFolder) -> list[PlanRun]:
-    have = [(label, key, found.results.get(key)) for label, key in plan.rows]
-    return [PlanRun(n, r.run.protocol, key, r) for n, key, r in have if r and r.counts is not None]
 
 
 def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
     """Return a plan with the runs of all plans that ask to be shown together."""
     asked = [plan for plan in plans if TOGETHER in plan.show]
-    if len(asked) < 2:
-        return []
     rows = list(dict.fromkeys(row for plan in asked for row in plan.rows))
     about = f"All streams of these plans: {', '.join(plan.title for plan in asked)}."
-    return [PlanRecord("together", "All streams together", about, ["robustness"], "", rows)]
+    record = PlanRecord(TOGETHER, "All streams together", about, ["robustness"], "", rows)
+    return [record] if len(asked) > 1 else []
 
 
-def slug(words: str) -> str:
-    """Return words as part of a file name.
-
-    >>> slug("Paper/Ablation, batch 64")
-    'paper-ablation-batch-64'
-    """
-    return re.sub(r"[^a-z0-9._]+", "-", words.lower()).strip("-.")
-
-
-def _comparison(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    first = [tables.main_table(group), figures.overview_chart(group, looks)]
-    first += [tables.diagnosis_table(group)]
-    if not group.name:  # of many settings, each in full would be too much
-        first += [
-            figures.stream_chart(group, group.telling, looks),
-            figures.diagnosis_chart(group, group.telling),
-            figures.domain_chart(group, group.telling, looks),
-        ]
-    yield Part("Comparison", _known(*first))
-    by_domain = [tables.domain_table(group, protocol) for protocol in group.protocols]
-    yield Part("Accuracy by domain, as tables", by_domain, folded=True)
-    same = _known(tables.paired_table(group), tables.rivals_table(group))
-    yield Part("On the same samples", same)
+def _parts(name: str, section: Section) -> Iterator[tuple[str, str, Items]]:
+    """Yield heading, name of the group, tables and figures of what a plan's `show` names."""
+    groups, looks, costs = section.groups, section.looks, section.costs
+    match name:
+        case "robustness":
+            yield "Robustness", "", tables.robustness_tables(streams_of(groups))
+        case "stretches":
+            yield "Clean stretches", "", [tables.stretches_table(streams_of(groups))]
+        case "diagnosis":
+            yield "Diagnosis", "", [tables.diagnosis_by_stream_table(streams_of(groups))]
+        case "batch_size":
+            charts = figures.batch_size_charts(groups, looks)
+            yield "Batch size", "", [*charts, tables.batch_size_table(groups)]
+        case "efficiency" if costs:
+            both = [tables.efficiency_table(costs, section.beside), tables.passes_table(costs)]
+            yield "Efficiency", "", both
+    for group in groups:
+        for title, items in _group_parts(name, group, looks):
+            yield title, group.name, items
 
 
-def _published(group: RunGroup, _: Looks) -> Iterator[Part]:
-    found = [published.published_table(group, protocol) for protocol in group.protocols]
-    yield Part("Beside published results", _known(*found, published.claims_table(group)))
-
-
-def _forgetting(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    charts = [figures.forgetting_chart(group, group.telling, looks)]
-    yield Part("Forgetting", _known(tables.forgetting_table(group), *charts))
-
-
-def _sensitivity(group: RunGroup, looks: Looks) -> Iterator[Part]:
-    charts = figures.sensitivity_charts(group, looks)
-    yield Part("Sensitivity", _known(*charts, tables.sensitivity_table(group)))
-
-
-def _details(group: RunGroup, _: Looks) -> Iterator[Part]:
-    items = [tables.options_table(group), tables.cost_table(group)]
-    yield Part("Options and time", items, folded=True)
-    yield Part("Every run", [tables.runs_table(group)], folded=True)
-
-
-def _robustness(section: Section) -> Iterator[Part]:
-    yield Part("Robustness", tables.robustness_tables(streams_of(section.groups)))
-
-
-def _stretches(section: Section) -> Iterator[Part]:
-    yield Part("Clean stretches", _known(tables.stretches_table(streams_of(section.groups))))
-
-
-def _diagnosis(section: Section) -> Iterator[Part]:
-    by_size = tables.diagnosis_by_size_table(section.groups)
-    by_stream = tables.diagnosis_by_stream_table(streams_of(section.groups))
-    yield Part("Diagnosis", _known(by_size, by_stream))
-
-
-def _batch_size(section: Section) -> Iterator[Part]:
-    charts = figures.batch_size_charts(section.groups, section.looks)
-    yield Part("Batch size", _known(*charts, tables.batch_size_table(section.groups)))
-
-
-def _efficiency(section: Section) -> Iterator[Part]:
-    if section.costs:
-        costs, runs = section.costs, section.beside
-        charts = figures.efficiency_charts(costs, runs, section.looks)
-        both = [tables.efficiency_table(costs, runs), tables.passes_table(costs)]
-        yield Part("Efficiency", [*charts, *both])
-
-
-def _known(*items: Item | None) -> list[Item]:
-    """Leave out what could not be drawn and tables without rows."""
-    return [i for i in items if i is not None and (isinstance(i, Chart) or i.rows)]
-
-
-def _by_group(
-    draw: Callable[[RunGroup, Looks], Iterator[Part]],
-) -> Callable[[Section], Iterator[Part]]:
-    """Draw each group of a section; of several groups, each is named by how it differs."""
-
-    def draw_all(section: Section) -> Iterator[Part]:
-        for group in section.groups:
-            for part in draw(group, section.looks):
-                if group.name:
-                    items = [replace(i, name=f"{slug(group.name)}-{i.name}") for i in part.items]
-                    part = Part(f"{part.title}: {group.name}", items, part.folded)
-                yield part
-
-    return draw_all
-
-
-SHOWN: dict[str, Show] = {
-    "comparison": _by_group(_comparison),
-    "published": _by_group(_published),
-    "forgetting": _by_group(_forgetting),
-    "sensitivity": _by_group(_sensitivity),
-    "batch_size": _batch_size,
-    "robustness": _robustness,
-    TOGETHER: lambda _: iter(()),  # has a section of its own
-    "stretches": _stretches,
-    "diagnosis": _diagnosis,
-    "efficiency": _efficiency,
-}
-"""What a plan's `show` can ask for."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A section with all that is shown of it."""
-
-    section: Section
-    parts: Sequence[Part]
-    notes: Sequence[str]
-
-
-def show(section: Section) -> Shown:
-    """Make the tables and figures of a section, once for the page, the files and the terminal."""
-    parts: list[Part] = []
-    unknown = [name for name in section.plan.show if name not in SHOWN]
-    notes = [*section.unfinished, *(f"this version cannot show {name!r}." for name in unknown)]
-    notes += [note for group in section.groups for note in group.notes]
-    asked = [SHOWN[name] for name in dict.fromkeys(section.plan.show) if name in SHOWN]
-    details = [] if section.name == TOGETHER else [_by_group(_details)]
-    for draw in (*asked, *details):
-        try:
-            parts += [part for part in draw(section) if part.items]
-        except InputError as error:  # the rest can still be shown
-            notes.append(str(error))
-    return Shown(section, parts, notes)
+def _group_parts(name: str, group: RunGroup, looks: Looks) -> Iterator[tuple[str, Items]]:
+    match name:
+        case "comparison":
+            yield (
+                "Comparison",
+                [
+                    tables.main_table(group),
+                    figures.overview_chart(group, looks),
+                    tables.diagnosis_table(group),
+                    # of many settings, each in full would be too much
+                    None if group.name else figures.stream_chart(group, looks),
+                ],
+            )
+            yield "Accuracy by domain", [tables.domain_table(group, p) for p in group.protocols]
+            yield "On the same samples", [tables.paired_table(group), tables.rivals_table(group)]
+        case "published":
+            found = [published.published_table(group, protocol) for protocol in group.protocols]
+            yield "Beside published results", found
+        case "forgetting":
+            yield "Forgetting", [tables.forgetting_table(group)]
+        case "sensitivity":
+            charts = figures.sensitivity_charts(group, looks)
+            yield "Sensitivity", [*charts, tables.sensitivity_table(group)]
+        case "details":
+            yield "Options", [tables.options_table(group)]
+            yield "Every run", [tables.runs_table(group)]

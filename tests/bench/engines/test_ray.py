@@ -12,14 +12,12 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from dasp.bench import references
 from dasp.bench.datasets import DataOptions
-from dasp.bench.engines import open_engine
+from dasp.bench.engines import open_engine, open_features
 from dasp.bench.engines import ray as ray_module
-from dasp.bench.engines.ray import Ray, _Submitted, connected, pack_shipment, portable
-from dasp.bench.plan import with_methods
-from dasp.bench.references import find_method
-from dasp.bench.results import digest, done_keys, is_done, read_folder
+from dasp.bench.engines.ray import check_same, connected, pack_shipment, portable
+from dasp.bench.plan import with_methods, with_settings
+from dasp.bench.results import done_keys, is_done, read_folder
 from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError, OptionError
 
@@ -49,7 +47,7 @@ def jobs_of(plan):
 )
 def test_impossible_options_are_refused(plan, workspace, workers, options, message):
     with pytest.raises(OptionError, match=message):
-        open_engine("ray", **options).run(jobs_of(plan), replace(workspace, workers=workers))
+        open_engine("ray", **options)(jobs_of(plan), replace(workspace, workers=workers), False)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}"])
@@ -58,7 +56,7 @@ def test_an_address_where_nobody_answers_is_named(plan, workspace, address):
         free.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else will
         address = address.format(port=free.getsockname()[1])
         with pytest.raises(OptionError, match=f"the Ray cluster at {address} cannot be used"):
-            run_plan(plan, replace(workspace, workers=None), show=False, engine=Ray(address))
+            open_engine("ray", address=address)([], replace(workspace, workers=None), False)
 
 
 def test_paths_are_found_from_any_directory(plan, workspace, tmp_path, monkeypatch):
@@ -66,7 +64,8 @@ def test_paths_are_found_from_any_directory(plan, workspace, tmp_path, monkeypat
     job = replace(jobs_of(plan)[0], model="w.pth", data=DataOptions(noise_dir=Path("noise")))
     moved = portable(job)
     assert (moved.model, moved.data.noise_dir) == (str(tmp_path / "w.pth"), tmp_path / "noise")
-    assert portable(replace(job, model="mine.py:build")).model == "mine.py:build"
+    own = portable(replace(job, model="mine.py:build", data=DataOptions("data.py:build")))
+    assert (own.model, own.data.name) == (f"{tmp_path}/mine.py:build", f"{tmp_path}/data.py:build")
     for store, found in {
         "store": tmp_path / "store",
         "$TMPDIR/store": Path("$TMPDIR/store"),
@@ -76,26 +75,17 @@ def test_paths_are_found_from_any_directory(plan, workspace, tmp_path, monkeypat
         assert shipment.workspace.store == found
 
 
-def test_own_files_that_a_node_lacks_are_unpacked(plan, workspace, tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(SMALL.read_text())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(references, "_moved", {})
-    shipment = pack_shipment(jobs_of(with_methods(plan, ["mine.py:Mine"])), workspace)
-    (tmp_path / "mine.py").unlink()
-    shipment.unpack()
-    assert find_method("mine.py:Mine").__name__ == "Mine"
-    assert not (tmp_path / "mine.py").exists()
-
-
-def test_another_model_or_other_data_on_a_node_are_refused(plan, workspace):
+def test_other_files_on_a_node_are_refused(plan, workspace):
     job = portable(jobs_of(plan)[0])
-    weights, samples = job.run.model["digest"], digest(job.run.data)
-    shipment = pack_shipment([job], workspace)
-    assert shipment.features(job.model, job.data, weights, samples).model_digest == weights
-    with pytest.raises(DataError, match="other weights on a node"):
-        shipment.features(job.model, job.data, "0123456789abcdef", samples)
-    with pytest.raises(DataError, match="other data on a node"):
-        shipment.features(job.model, job.data, weights, "0123456789abcdef")
+    features = open_features(job, workspace)
+    check_same(job, features)
+    for change, message in (
+        ({"model": job.run.model | {"digest": "0"}}, "other weights on a node"),
+        ({"data": job.run.data | {"version": 0}}, "other data on a node"),
+        ({"versions": {"method": ["Source 0"], "loop": 0}}, "another method on a node"),
+    ):
+        with pytest.raises(DataError, match=message):
+            check_same(replace(job, run=replace(job.run, **change)), features)
 
 
 # On a cluster that is started here, for all the following tests.
@@ -121,7 +111,8 @@ def on_ray(cluster, workspace):
     """Run a plan on the cluster."""
 
     def run(plan, show=False, **needs):
-        return run_plan(plan, replace(workspace, workers=None), show=show, engine=Ray(**needs))
+        engine = open_engine("ray", **needs)
+        return run_plan(plan, replace(workspace, workers=None), show=show, engine=engine)
 
     return run
 
@@ -145,7 +136,7 @@ def test_what_is_done_is_not_done_again(watched, workspace, begun, on_ray):
     assert len(begun()) == 5
 
 
-def test_own_files_and_data_go_with_the_run(watched, tmp_path, monkeypatch, on_ray):
+def test_own_files_are_found_from_the_folder_of_the_workers(watched, tmp_path, monkeypatch, on_ray):
     """The workers began in another folder, where these relative paths lead nowhere."""
     (tmp_path / "mine.py").write_text(SMALL.read_text())
     monkeypatch.chdir(tmp_path)
@@ -155,17 +146,15 @@ def test_own_files_and_data_go_with_the_run(watched, tmp_path, monkeypatch, on_r
 
 
 def test_an_error_of_a_run_is_told_and_not_tried_again(watched, begun, on_ray):
-    row = watched.methods["watched"]
-    bad = {"bad": replace(row, options=row.options | {"fails": True})}
+    bad = with_settings(replace(watched, seeds=(0,)), ["watched.fails=true"])
     with pytest.raises(DataError, match=r"^this run cannot be done: mend it$"):
-        on_ray(replace(watched, methods=bad, seeds=(0,)))
+        on_ray(bad)
     assert len(begun()) == 1
 
 
 def test_other_software_on_a_node_is_refused(plan, workspace, monkeypatch, on_ray):
-    other = ray_module.versions() | {"dasp": "0.0.1 (code 00000000)"}
-    monkeypatch.setattr(ray_module, "versions", lambda: other)
-    with pytest.raises(OptionError, match=r"node of the cluster has dasp .* started with 0\.0\.1"):
+    monkeypatch.setattr(ray_module, "software", lambda: "dasp 0.0.1")
+    with pytest.raises(OptionError, match=r"node .* has dasp .* started with dasp 0\.0\.1"):
         on_ray(plan)
     assert done_keys(workspace.results) == set()
 
@@ -220,24 +209,12 @@ def test_an_interruption_keeps_what_is_done(
     assert counted(rows) == counted(local(watched, elsewhere))
 
 
-def test_two_runners_do_not_wait_for_each_other(watched, workspace, cluster, begun, monkeypatch):
+def test_two_runners_do_not_wait_for_each_other(watched, workspace, cluster, begun):
     """Each holds a run that the other wants, in threads here: locks know no difference."""
     first, second = jobs_of(replace(watched, seeds=(0, 1)))
-    met, add = threading.Barrier(2, timeout=60), _Submitted.add
-    seen = threading.local()
-
-    def add_and_meet(*given, **more):
-        added = add(*given, **more)
-        if not hasattr(seen, "met"):
-            seen.met = True
-            met.wait()
-        return added
-
-    monkeypatch.setattr(_Submitted, "add", add_and_meet)
+    place = replace(workspace, workers=None)
     runners = [
-        threading.Thread(
-            target=Ray().run, args=(jobs, replace(workspace, workers=None), False), daemon=True
-        )
+        threading.Thread(target=ray_module.run, args=(jobs, place, False), daemon=True)
         for jobs in ([first, second], [second, first])
     ]
     for runner in runners:
@@ -272,7 +249,8 @@ def test_two_nodes_have_a_store_each_and_one_does_the_runs_of_the_other_when_it_
     own = replace(workspace, store=Path("$SCRATCH/store"), workers=None)
     try:
         with meanwhile(lose_a_node):
-            rows = run_plan(watched, own, show=False, engine=Ray(cluster.address))
+            engine = open_engine("ray", address=cluster.address)
+            rows = run_plan(watched, own, show=False, engine=engine)
     finally:
         cluster.shutdown()
     seeds = [seed for seed, *_ in begun()]

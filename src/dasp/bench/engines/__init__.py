@@ -5,25 +5,19 @@ same jobs and write the same results.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
-import torch
-from rich.progress import Progress
-
-from dasp.bench.cells import needed_features
 from dasp.bench.datasets import DataOptions
-from dasp.bench.features import Features, FeatureSpec
+from dasp.bench.features import Features
 from dasp.bench.plan import Job
 from dasp.bench.references import find_model
 from dasp.bench.store import Store
-from dasp.core.clock import Clock, Seconds, shares
 from dasp.core.errors import OptionError
-from dasp.data.loading import run_jobs
 
 
 @dataclass(frozen=True)
@@ -45,31 +39,21 @@ class Workspace:
         return Store(folder, self.store_gib * 2**30)
 
 
-class Engine(Protocol):
-    """Where jobs run: on this machine, or on many."""
+Engine = Callable[[Sequence[Job], Workspace, bool], None]
+"""Runs every job, writes its result and, if the last argument is true, shows the progress.
 
-    def run(self, jobs: Sequence[Job], workspace: Workspace, show: bool = True) -> None:
-        """Run every job and write its result.
-
-        A job that another runner of the same folder has claimed is left to it, and waited for.
-        """
+A job that another runner of the same folder has claimed is left to it, and waited for."""
 
 
 def open_engine(name: str, **options: str | float | None) -> Engine:
     """Return an engine by name; `options` are those of `ray`, None for its defaults."""
     given = {option: value for option, value in options.items() if value is not None}
-    if name == "local":
-        for option in given:
-            flag = option.replace("_", "-")
-            raise OptionError(f"--{flag} is for clusters: give --engine ray with it.")
-        from dasp.bench.engines.local import Local
-
-        return Local()
-    if find_spec("ray") is None:
+    if name == "local" and given:
+        flag = next(iter(given)).replace("_", "-")
+        raise OptionError(f"--{flag} is for clusters: give --engine ray with it.")
+    if name == "ray" and find_spec("ray") is None:
         raise OptionError("the engine ray needs an extra: pip install 'dasp-tta[ray]'.")
-    from dasp.bench.engines.ray import Ray
-
-    return Ray(**given)  # type: ignore[arg-type]
+    return partial(import_module(f"{__name__}.{name}").run, **given)
 
 
 def open_features(job: Job, workspace: Workspace) -> Features:
@@ -80,48 +64,3 @@ def open_features(job: Job, workspace: Workspace) -> Features:
 @lru_cache(maxsize=4)
 def _features(model: str, digest: str, data: DataOptions, workspace: Workspace) -> Features:
     return Features(data.open(), find_model(model), workspace.open_store(), digest)
-
-
-class _Make:
-    """Computes one array of the store; sent to each worker once, which opens the data itself."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
-
-    def __call__(self, item: tuple[Job, FeatureSpec]) -> Seconds:
-        """Compute an array; return the time spent per stage."""
-        torch.set_num_threads(1)
-        job, spec = item
-        features = open_features(job, self.workspace)
-        features.get(spec)
-        assert features.store is not None
-        return features.store.clock.news()
-
-
-def _streams_of(job: Job) -> tuple[object, ...]:
-    """Return what decides which arrays a job reads."""
-    run = job.run
-    stream = (run.protocol, run.severity, tuple(run.corruptions), bool(run.clean_after))
-    return (job.model, job.data, run.method, run.tokens, bool(run.cost), *stream)
-
-
-def fill_store(jobs: Sequence[Job], workspace: Workspace, progress: Progress) -> None:
-    """Compute the arrays that jobs need and the store lacks: raw inputs, then tokens."""
-    raw: dict[str, tuple[Job, FeatureSpec]] = {}
-    tokens: dict[str, tuple[Job, FeatureSpec]] = {}
-    store = workspace.open_store()
-    for job in {_streams_of(job): job for job in jobs}.values():
-        features = open_features(job, workspace)
-        for spec in needed_features(job, features.modalities):
-            inputs = FeatureSpec(spec.modality, spec.domain, encoded=False)
-            if not store.has(features.key(spec)) and not store.has(features.key(inputs)):
-                raw.setdefault(str(features.key(inputs)), (job, inputs))
-            if not store.has(features.key(spec)) and spec.encoded:
-                tokens.setdefault(str(features.key(spec)), (job, spec))
-    for title, missing in (("corrupt", raw), ("encode", tokens)):
-        if missing:
-            bar, clock = progress.add_task(title, total=len(missing)), Clock()
-            for seconds in run_jobs(_Make(workspace), list(missing.values()), workspace.workers):
-                clock.add(seconds)
-                line = f"{title}  {shares(clock.seconds)}"
-                progress.update(bar, advance=1, description=line)

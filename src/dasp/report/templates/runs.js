@@ -32,11 +32,11 @@ function chart(lines, stream, caption, named = {}) {
   });
   for (const line of lines) {
     const path = line.values.map((v, n) => (v === null ? "" : `${n && line.values[n - 1] !== null ? "L" : "M"}${x(n + 0.5)} ${y(v)}`));
-    parts.push(`<path d="${path.join("")}" fill="none" stroke="var(--s${line.colour})" stroke-width="1.6"/>`);
-    parts.push(`<text x="${left + 4 + 90 * lines.indexOf(line)}" y="${top + 2}" fill="var(--s${line.colour})">${safe(line.name)}</text>`);
+    parts.push(`<path d="${path.join("")}" fill="none" stroke="${line.colour}" stroke-width="1.6"/>`);
+    parts.push(`<text x="${left + 4 + 90 * lines.indexOf(line)}" y="${top + 2}" fill="${line.colour}">${safe(line.name)}</text>`);
   }
   strips.forEach((name, row) => {
-    const at = low + 20 * row + 10, colour = `fill="var(--s${lines[row].colour})"`;
+    const at = low + 20 * row + 10, colour = `fill="${lines[row].colour}"`;
     const bar = (first, batches, more) =>
       `<rect x="${x(first)}" y="${at}" width="${x(first + batches) - x(first)}" height="14" ${colour} ${more}/>`;
     parts.push(`<text x="${left - 6}" y="${at + 11}" text-anchor="end">${safe(name)}</text>`);
@@ -76,13 +76,13 @@ function draw(key) {
     return (100 * sum(run.right.slice(...part))) / sum(stream.seen.slice(...part));
   });
   const scores = Object.entries(run.scores).map(([modality, values], n) => ({
-    name: modality, colour: [10, 2, 3, 4][n % 4], values: values.map((value) => (value === null ? null : value / 1000)),
+    name: modality, colour: ["#8a1c3b", "#1f4fa3", "#00805d", "#a87400"][n % 4], values,
   }));
-  const facts = { ...run.facts, ...data.settings[run.setting], key };
+  const facts = { ...run.facts, key };
   page.innerHTML =
     `<nav aria-label="Run">${[...up, step(here - 1, "previous"), step(here + 1, "next")].join(" ")}</nav>` +
     `<h2 tabindex="-1">${safe(name)}</h2>` +
-    chart([{ name: "accuracy, %", colour: 1, values: mean }], stream, `Accuracy along the stream, running mean over ${window} batches.`) +
+    chart([{ name: "accuracy, %", colour: "#c74a00", values: mean }], stream, `Accuracy along the stream, running mean over ${window} batches.`) +
     (scores.length ? chart(scores, stream, "Diagnostic scores. Below: tinted where the modality is damaged, a bar where it was named.", run.named) : "") +
     domainTable(run, stream) +
     `<dl>${Object.entries(facts).map(([term, value]) => `<dt>${safe(term)}</dt><dd>${safe(words(value))}</dd>`).join("")}</dl>`;
