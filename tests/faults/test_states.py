@@ -283,11 +283,11 @@ def test_an_interrupt_at_any_moment_leaves_a_batch_learnt_and_counted_or_neither
         def interrupt(frame, event, _):
             nonlocal seen
             inside = "/dasp/" in frame.f_code.co_filename
-            seen += inside and event == "line"  # noqa: B023
+            seen += inside and event == "line"
             if seen == at:  # noqa: B023
                 sys.settrace(None)
                 raise KeyboardInterrupt
-            return interrupt if inside else None  # noqa: B023
+            return interrupt if inside else None
 
         sys.settrace(interrupt)
         try:
@@ -360,7 +360,7 @@ def test_frozen_calls_do_not_diagnose_with_the_queue_of_an_earlier_stream():
 def test_another_dtype_after_adapt_is_an_error_that_says_so(change):
     tta = adapted("dasp")
     change(tta.model)
-    with pytest.raises(DaspError, match="float32.*float(64|16)|float(64|16).*float32"):
+    with pytest.raises(DaspError, match=r"float32.*float(64|16)|float(64|16).*float32"):
         tta(stream(1)[0])
 
 

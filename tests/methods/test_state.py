@@ -95,11 +95,11 @@ def test_foreign_states_are_refused_and_change_nothing(batches, tmp_path):
         "this state was saved with another model": adapt(seed=2).state(),
         "saved with another method": dasp.adapt(Toy(seed=1), "tsa").state(),
         "other options: delta 0.5, here 1e-06": adapt(delta=0.5).state(),
-        r"is not a saved state \(format 'list'\)": [],
-        r"is not a saved state \(format None\)": {},
-        "lacks its batch_index": good | {"batch_index": None},
-        "does not fit: weight/": good | {"tensors": {**good["tensors"], first: 1}},
-        f"does not fit: {first}": good | {"tensors": without},
+        "is not a saved state .format 'list'": [],
+        "is not a saved state .format None": {},
+        "batch_index None": good | {"batch_index": None},
+        "does not fit: weight/.* is not part": good | {"tensors": {**good["tensors"], first: 1}},
+        f"does not fit: {first} is missing": good | {"tensors": without},
     }
     for message, state in cases.items():
         with pytest.raises(StateError, match=message):

@@ -40,19 +40,17 @@ def test_the_global_registry_is_left_alone(batches):
     assert b"dasp_" not in generate_latest()
 
 
-def test_a_copy_can_be_gone_on_from_even_if_it_lacks_some():
+def test_a_copy_can_be_continued_from_and_an_odd_one_does_not_fit():
     counters = Counters(["audio", "video"])
     counters.add(batches=4)
     counters.add_each("missing", ["video"])
+    copy = counters.as_dict()
     twin = Counters(["audio", "video"])
-    twin.take(counters.as_dict())
-    assert twin.as_dict() == counters.as_dict()
-    twin.take({"updates": 2})
-    assert twin.as_dict() == {
-        **dict.fromkeys(TOTALS, 0),
-        **{name: {"audio": 0, "video": 0} for name in BY_MODALITY},
-        "updates": 2,
-    }
+    assert twin.fits(copy)
+    twin.take(copy)
+    assert twin.as_dict() == copy
+    for odd in ({}, None, copy | {"batches": -1}, copy | {"batches": True}, copy | {"flags": {}}):
+        assert not twin.fits(odd)
 
 
 def test_an_adaptation_counts_what_happens(batches, tmp_path):
