@@ -168,3 +168,18 @@ def test_plans_that_ask_for_it_share_a_section(make, write, tmp_path):
     floors, robustness = sections[-1].items
     assert (floors.name, robustness.name) == ("floors", "robustness")
     assert [row["stream"].text for row in robustness.rows][:2] == ["pairs", "sorted"]
+
+
+def test_runs_of_no_plan_with_several_options_are_told_apart(tmp_path, make, grid, write):
+    write(tmp_path, {"mine": [(r.run.method, r) for r in grid]})
+    for protocol in ("continual/video", "interleaved"):
+        for delta in (0.1, 0.2):
+            other = make("dasp", protocol, options={"delta": delta})
+            write(tmp_path, {"gone": [("dasp", other)]})
+    (tmp_path / "plans.json").write_text(
+        json.dumps(
+            [p for p in json.loads((tmp_path / "plans.json").read_text()) if p["name"] == "mine"]
+        )
+    )
+    titles = [section.plan.title for section in sections_of(read_results(tmp_path))]
+    assert titles == ["Plan mine", "Other runs"]

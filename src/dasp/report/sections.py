@@ -83,9 +83,12 @@ def sections_of(found: ResultFolder) -> list[Section]:
     ]
     runs = [[PlanRun(label, r) for label, r in own if r.counts is not None] for own in have]
     beside = list({(run.label, run.key): run for own in runs for run in own}.values())
-    looks = figures.looks_of([*(r.label for r in beside), *(n for own in have for n, _ in own)])
+    grouped = [group_runs(own) for own in runs]  # which may tell the runs of one label apart
+    apart = [label for groups in grouped for group in groups for label in group.labels]
+    labels = [*(r.label for r in beside), *(n for own in have for n, _ in own), *apart]
+    looks = figures.looks_of(labels)
     sections: list[Section] = []
-    for plan, results, own in zip(plans, have, runs, strict=True):
+    for plan, results, groups in zip(plans, have, grouped, strict=True):
         taken = {section.name for section in sections}
         tries = (slug(plan.name) + (f"-{n}" if n > 1 else "") for n in count(1))
         name = next(name for name in tries if name not in taken)
@@ -94,7 +97,7 @@ def sections_of(found: ResultFolder) -> list[Section]:
         missing = len(plan.rows) - len(results)
         note = f"{plan.title}: {missing} of {len(plan.rows)} runs are missing{again}."
         notes = [note] if missing else []
-        sections.append(Section(name, plan, group_runs(own), costs, beside, looks, notes))
+        sections.append(Section(name, plan, groups, costs, beside, looks, notes))
         sections[-1].show()
     return sections
 
