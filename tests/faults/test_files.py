@@ -44,7 +44,7 @@ def test_a_save_goes_through_a_link_and_keeps_permissions(tmp_path):
     tta.load(kept)
     assert link.is_symlink()
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert os.listdir(kept.parent) == [kept.name]
+    assert list(kept.parent.iterdir()) == [kept]
     other = tmp_path / "new.safetensors"
     (tmp_path / "plain").touch()
     tta.save(other)
@@ -62,7 +62,7 @@ def test_what_is_written_to_a_private_file_is_never_open_to_others(tmp_path):
 
 def test_parts_of_killed_processes_are_removed_and_those_of_live_ones_are_kept(tmp_path, writer):
     def hidden():
-        return [name for name in os.listdir(tmp_path) if name.startswith(".")]
+        return [path.name for path in tmp_path.glob(".*")]
 
     (tmp_path / ".notes.part.txt").touch()  # the user's own
     remove_parts(tmp_path)

@@ -81,7 +81,7 @@ def _to_disk(path: Path) -> None:
 def remove_parts(folder: str | Path) -> None:
     """Remove what killed calls of `atomic_path` left in a directory; keep that of live ones."""
     with suppress(OSError):  # it does not exist, or belongs to somebody else
-        for name in filter(PARTS.fullmatch, os.listdir(folder)):
+        for name in filter(PARTS.fullmatch, [path.name for path in Path(folder).iterdir()]):
             with suppress(OSError):  # in use, or removed by another process
                 _remove_abandoned(Path(folder, name))
 
