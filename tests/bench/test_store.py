@@ -69,14 +69,14 @@ def test_a_killed_process_leaves_no_half_array_and_its_rest_is_removed(tmp_path)
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".*.part"))) == 1
     assert not Store(tmp_path).has(KEY)
-    assert len(list(tmp_path.glob(".*.part.npy"))) == 1
-    assert (Store(tmp_path).get(KEY, 6, chunks()) == 1.0).all()
-    assert not list(tmp_path.glob(".*.part.npy"))
+    assert not list(tmp_path.glob(".*.part"))
 
 
 def test_the_oldest_go_when_the_store_is_full(tmp_path):
-    half = tmp_path / ".inputs-00.abc.part.npy"  # which another process is writing
+    half = tmp_path / ".inputs-00.abc.part" / "inputs-00.npy"  # which another process is writing
+    half.parent.mkdir()
     half.write_bytes(b"x" * 1000)
     store = Store(tmp_path, limit=500)  # each array takes 200 bytes
     kept = store.get(KEY | {"name": "0"}, 6, chunks(0.0))

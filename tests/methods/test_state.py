@@ -213,11 +213,17 @@ def test_a_checkpoint_that_cannot_be_written_costs_no_prediction(
 
 
 def test_what_kills_left_is_removed_and_nothing_else(tmp_path):
-    names = [".state.abcd1234.part.safetensors", ".state.other.abcd1234.part.safetensors", "x"]
-    for name in names:
-        (tmp_path / name).write_text("half")
+    left = tmp_path / ".state.abcd1234.part"
+    left.mkdir()
+    for path in (
+        left / ".lock",
+        left / "state.safetensors",
+        tmp_path / ".state.part",
+        tmp_path / "x",
+    ):
+        path.write_text("half")
     adapt(tmp_path / "state.safetensors")
-    assert sorted(path.name for path in tmp_path.iterdir()) == names[1:]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".state.part", "x"]
 
 
 def test_impossible_checkpoints(tmp_path):

@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from dasp.core.errors import DataError, InputError
-from dasp.core.files import atomic_path, remove_parts
+from dasp.core.files import atomic_path
 
 FORMAT = "dasp-result-3"
 PACKED = "runs.jsonl.gz"
@@ -320,7 +320,6 @@ def pack(folder: Path) -> Path:
             return packed
         lines = [json.dumps(results[key], default=str) for key in sorted(results)]
         lines += [line for line in damaged if not any(key in line for key in results)]
-        remove_parts(packed)
         with (
             atomic_path(packed, durable=True) as part,
             part.open("wb") as raw,

@@ -7,6 +7,7 @@ from dasp.bench.cost import measure_costs
 from dasp.bench.engines import Engine, Workspace, local
 from dasp.bench.plan import EFFICIENCY, Job, Plan
 from dasp.bench.results import PlanRecord, Result, done_keys, pack, read_folder, write_plan
+from dasp.core.files import remove_parts
 
 
 def run_plan(
@@ -24,6 +25,7 @@ def run_plan(
     """
     jobs = plan.jobs()
     workspace.results.mkdir(parents=True, exist_ok=True)
+    remove_parts(workspace.results / "runs")
     rows = [(label, job.run.key) for label, job in jobs]
     record = PlanRecord(name, plan.title or name, plan.about, list(plan.show), command, rows)
     write_plan(workspace.results, record)

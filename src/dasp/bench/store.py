@@ -34,6 +34,7 @@ class Store:
     def __init__(self, folder: str | Path, limit: float = 50 * 2**30) -> None:
         self.folder, self.limit = Path(folder), limit
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_parts(self.folder)
         self.clock = Clock()  # time spent making arrays in this process
 
     def get(self, key: dict[str, Any], rows: int, make: Make) -> Array:
@@ -66,7 +67,7 @@ class Store:
 
     def _write(self, path: Path, key: dict[str, Any], rows: int, make: Make) -> None:
         clock = Clock()
-        remove_parts(path)  # of a process that was killed here
+        remove_parts(self.folder)  # of a worker that was killed here
         with atomic_path(path) as part, part.open("wb") as file:
             done = _write_rows(file, make(clock), rows, clock)
             if done != rows:

@@ -4,9 +4,12 @@ Only the module of the chosen command is imported, inside `main`: `dasp --help` 
 an interruption while torch loads (it takes seconds) is as quiet as a later one.
 """
 
+import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -24,6 +27,7 @@ COMMANDS = {
     "preview": ("dasp.cli.data:preview", "Draw one clip under every corruption."),
     "preview-shapes": ("dasp.cli.data:preview_shapes", "Draw a built-in sample in the same way."),
 }
+INTERRUPTED = 130
 RESUMABLE = {"bench", "tune", "train", "prepare"}  # their finished work is kept
 
 
@@ -41,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         kept = "; finished work is kept" if set(words[:1]) & RESUMABLE else ""
         print(f"interrupted{kept}", file=sys.stderr)
-        code = 130
+        code = INTERRUPTED
     if arguments is None:  # the program ends: a late Ctrl-C has nothing left to stop
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
@@ -63,9 +67,10 @@ def _run(words: list[str]) -> int:
         known = [one for one in COMMANDS if one.startswith(group)] + ["data"] * (not group)
         return _error(unknown_name("command", name, known))
     try:
-        import tyro
+        with _ending_at_once():
+            import tyro
 
-        command = load(name)
+            command = load(name)
         if name == "bench":  # its flags depend on the plan that is named
             result = command(rest)
         else:
@@ -79,6 +84,25 @@ def _run(words: list[str]) -> int:
         place = f"{error.filename}: " if error.filename else ""
         return _error(f"{place}{error.strerror or error}")
     return result if isinstance(result, int) else 0
+
+
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """End the process at Ctrl-C: libraries swallow or garble an exception inside their imports."""
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield  # ignored, as in the background of a shell, or the caller's own
+        return
+    signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(*_: object) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)
 
 
 def _list(group: str) -> int:

@@ -18,6 +18,7 @@ from dasp.core.files import atomic_path
 from dasp.core.registry import Registry
 
 FRAMES = 10  # per clip in READ's layout
+LONGEST_NAME = 251  # bytes; 255 with the suffix
 KEYS = ("video_id", "wav", "video_path", "labels")
 PICTURES = (".jpg", ".jpeg", ".png")
 
@@ -231,7 +232,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"cannot read the labels {path}: {cause(error)}.") from error
     try:
         by_index = {int(row["index"]): row["mid"] for row in rows}
@@ -250,7 +251,7 @@ def read_entries(path: str | Path) -> list[dict[str, str]]:
     """Return the entries of a JSON list, each with video_id, wav, video_path and labels."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"cannot read the list {path}: {cause(error)}.") from error
     entries = content.get("data") if isinstance(content, dict) else None
     if not isinstance(entries, list):
@@ -259,9 +260,24 @@ def read_entries(path: str | Path) -> list[dict[str, str]]:
         strings = isinstance(entry, dict) and all(isinstance(entry.get(k), str) for k in KEYS)
         if not strings or not entry["video_id"]:
             raise DataError(
-                f"{path}, entry {number}: needs the strings {', '.join(KEYS)}; it is {entry!r}."
+                f"{path}, entry {number}: needs the strings {', '.join(KEYS)}; it is {entry!r:.99}."
             )
+        for key in KEYS:
+            if not _is_usable(entry[key]):
+                raise DataError(
+                    f"{path}, entry {number}: {key} cannot be part of a file's name (a NUL, half a "
+                    f"character or over {LONGEST_NAME} bytes): rename it; it is {entry[key]!r:.80}."
+                )
     return entries
+
+
+def _is_usable(text: str) -> bool:
+    """Return whether every part of a path can be a file's name, with a suffix of four bytes."""
+    try:
+        parts = text.encode().split(b"/")
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in text.encode() and max(map(len, parts)) <= LONGEST_NAME
 
 
 def write_list(path: str | Path, entries: Sequence[Mapping[str, str]]) -> None:

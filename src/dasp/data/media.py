@@ -1,5 +1,6 @@
 """Read and write media files: wav, pictures, and videos decoded into frames and sound."""
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ SHORTEST = 400  # samples: one 25 ms window of the filterbank
 SECONDS = 10.0  # clips of the data sets last this long; the rest of a file is not used
 MISSING_TAIL = 0.5  # seconds by which a container may overstate its length
 JPEG_QUALITY = 85  # of the corrupted frames in the releases
+UNKNOWN = 0xFFFFFFFF
+LONGEST = 256  # times the shorter side of a frame: more is no picture, and takes GBs when resized
 MISSING = "make it with 'dasp prepare', or remove its clip from the list."
 
 
@@ -52,13 +55,26 @@ def read_wave(path: str | Path) -> NDArray[np.float32]:
 
 
 def _check_whole(path: Path) -> None:
-    """Raise an error for a wav file shorter than its header says; the reader does not notice."""
+    """Raise an error for a wav file that ends inside its samples; the reader does not notice.
+
+    The chunk "data" decides (in RF64 "ds64" has its size); the size of the whole is often wrong.
+    """
+    end, long = path.stat().st_size, None
     with path.open("rb") as file:
-        header = file.read(8)
-    promised = int.from_bytes(header[4:8], "little")
-    unknown = promised == 0xFFFFFFFF  # written to a pipe
-    if header[:4] == b"RIFF" and not unknown and path.stat().st_size < promised + 8:
-        raise DataError(f"the sound {path} is truncated: shorter than its header; make it again.")
+        if file.read(12)[:4] not in (b"RIFF", b"RF64"):
+            return
+        while len(header := file.read(8)) == 8:
+            name, size = header[:4], int.from_bytes(header[4:], "little")
+            if name == b"ds64":
+                long = int.from_bytes(file.read(16)[8:], "little")
+                size -= 16
+            if name == b"data":
+                size = size if long is None or size != UNKNOWN else long
+                if size == UNKNOWN or file.tell() + size <= end:  # unknown: written to a pipe
+                    return
+                break
+            file.seek(max(0, size) + size % 2, os.SEEK_CUR)
+    raise DataError(f"the sound {path} is truncated: it ends inside its samples; make it again.")
 
 
 def write_wave(path: str | Path, samples: NDArray[np.int16]) -> None:
@@ -80,6 +96,8 @@ def read_frame(path: str | Path) -> "Pillow.Image":
         with warnings.catch_warnings():
             warnings.simplefilter("error", Pillow.DecompressionBombWarning)
             with Pillow.open(path) as picture:
+                if max(picture.size) > LONGEST * min(picture.size):
+                    raise ValueError("{} by {} pixels is too narrow".format(*picture.size))
                 picture.load()
                 if picture.mode in ("RGB", "L"):
                     return picture.convert("RGB")

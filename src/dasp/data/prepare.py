@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dasp.core.errors import DataError
 from dasp.core.extras import Pillow, extra
-from dasp.core.files import atomic_path, check_writable, remove_leftovers
+from dasp.core.files import atomic_path, check_writable, remove_parts
 from dasp.core.progress import with_bar
 from dasp.data.clips import FRAMES, Clip, Manifest, listed_clip, read_list, write_labels, write_list
 from dasp.data.features import CORRUPTION_SIDE, shorter_side
@@ -60,8 +60,8 @@ def prepare_tree(
     outdated = {clip.id for clip in todo if _is_complete(clip)}
     results = run_jobs(partial(_make_clip, videos), todo, workers)
     check_writable(base)
-    for name in ("audio", "video"):
-        remove_leftovers(base / name)
+    for written in (base / "audio", *(base / "video").glob("*")):
+        remove_parts(written)
     errors = zip(todo, with_bar(results, len(todo), "prepare", show), strict=True)
     failed = {clip.id: error for clip, error in errors if error is not None}
     write_labels(base / "labels.csv", manifest.classes)

@@ -330,7 +330,7 @@ class Checkpoint:
         if self.path.is_dir():
             raise OptionError(f"checkpoint={str(path)!r} is a directory: give the path of a file.")
         if writes:
-            remove_parts(self.path)
+            remove_parts(self.path.parent)
 
     def after_batch(self, recorder: Recorder, state: Callable[[], State]) -> None:
         """Write the state if it is due. If writing fails the old file stays and the run goes on."""

@@ -1,6 +1,5 @@
 """Follow the event log of a process that runs elsewhere, without writing to it."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -9,7 +8,9 @@ from typing import Any
 
 from dasp.core.errors import DataError
 from dasp.page.runner import Feed, Point, Update, finite
-from dasp.service.events import Event, older
+from dasp.service.events import Event, older, parsed
+
+ODD = ""  # the kind of a line that is not an event
 
 
 class LogFeed(Feed):
@@ -28,6 +29,12 @@ class LogFeed(Feed):
             0  # of the next batch; 0 makes browsers start over, with a new `about`
         )
         self._notes: list[str] = []
+        self._odd = 0  # lines that are not events
+
+    def state(self) -> dict[str, Any]:
+        """Return the number of lines that were skipped, as a note."""
+        lines = f"{self._odd} odd line{'s' * (self._odd > 1)}"
+        return {"note": f"{lines} of the log skipped: not an event."} if self._odd else {}
 
     def about(self) -> dict[str, Any]:
         """Return what the "start" event says of the run."""
@@ -47,13 +54,16 @@ class LogFeed(Feed):
         """Return the next batch of the log; None if it is not written yet."""
         while (event := next(self._events)) is not None:
             kind = event["event"]
+            if kind == ODD:
+                self._odd += 1
+                continue
             if kind == "batch":
                 update = Update(self._point(event), keep=self._keep)
                 self._keep, self._notes = None, []
                 return update
             if kind == "start":
                 self._run, self._keep = event, 0
-                self._modalities = list(event.get("modalities", []))
+                self._modalities = list(event.get("modalities") or [])
             elif kind == "resume":
                 self._keep = int(event["batch"])
             if kind not in ("start", "frozen"):
@@ -86,7 +96,9 @@ def _thresholds(scores: Mapping[str, float], run: Event) -> dict[str, float | No
     known = hyper.get("level", lowest) == lowest and hyper.get("score") != profile
     if not scores or not hyper or not known:
         return {}
-    return dict.fromkeys(scores, finite(min(scores.values()) + float(hyper["delta"])))
+    with suppress(KeyError, ValueError):
+        return dict.fromkeys(scores, finite(min(scores.values()) + float(hyper["delta"])))
+    return {}
 
 
 def _tail(path: Path) -> Iterator[Event | None]:
@@ -96,13 +108,13 @@ def _tail(path: Path) -> Iterator[Event | None]:
     while True:
         try:
             file = path.open("rb")
-        except FileNotFoundError:  # moved away because it was full: the next line creates it
+        except OSError:  # moved away because it was full: the next line creates it
             yield None
             continue
         with file:
             while True:
                 replaced = False
-                with suppress(FileNotFoundError):
+                with suppress(OSError):
                     now = path.stat()  # before reading: no line can be missed
                     other = now.st_ino != os.fstat(file.fileno()).st_ino
                     replaced = other or now.st_size < file.tell()
@@ -118,7 +130,4 @@ def _tail(path: Path) -> Iterator[Event | None]:
 
 def _events(lines: Iterable[bytes]) -> Iterator[Event]:
     for line in lines:
-        with suppress(ValueError):
-            event = json.loads(line)
-            if isinstance(event, dict) and {"event", "batch"} <= event.keys():
-                yield event
+        yield parsed(line) or {"event": ODD}

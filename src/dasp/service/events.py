@@ -51,7 +51,7 @@ class EventLog:
         if self.path.exists():
             with self.path.open("rb") as file:
                 first = file.readline()
-            if first.endswith(b"\n") and not isinstance(_parsed(first), dict):
+            if first.endswith(b"\n") and parsed(first) is None:
                 raise OptionError(
                     f"log={str(path)!r} exists and is not an event log: give another path."
                 )
@@ -114,17 +114,54 @@ def _lines(path: Path) -> Iterator[Event]:
     for file in filter(Path.is_file, (older(path), path)):
         lines = file.read_bytes().split(b"\n")
         for number, line in enumerate(lines[:-1], start=1):  # after the last \n: a truncated line
-            event = _parsed(line)
-            if not isinstance(event, dict) or not {"event", "batch"} <= event.keys():
+            event = parsed(line)
+            if event is None:
                 raise DataError(f"{file}, line {number} is not an event: {line[:60]!r}.")
             yield event
 
 
-def _parsed(line: bytes) -> Any:
+def parsed(line: bytes) -> Event | None:
+    """Return the event of a line; None if it is not one, or a field is not what it must be."""
     try:
-        return json.loads(line)
-    except ValueError:
+        event = json.loads(line)
+        json.dumps(event, allow_nan=False)
+    except (ValueError, RecursionError):
         return None
+    if not isinstance(event, dict) or not {"event", "batch"} <= event.keys():
+        return None
+    return event if all(_FIELDS[k](v) for k, v in event.items() if k in _FIELDS) else None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) < 2**1000  # type: ignore[arg-type]
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
+
+
+def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or check(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_FIELDS: Mapping[str, Callable[[object], bool]] = {
+    "event": lambda value: isinstance(value, str) and value != "",
+    "batch": lambda value: type(value) is int and 0 <= value < 2**53,
+    "method": _is_text,
+    "hyper": lambda value: isinstance(value, dict) and _are_texts(list(value.values())),
+    **dict.fromkeys(("time", "loss"), _or_none(_is_number)),
+    **dict.fromkeys(("rejected", "rollback"), _or_none(_is_text)),
+    **dict.fromkeys(("modalities", "present", "missing", "biased"), _or_none(_are_texts)),
+    **dict.fromkeys(("scores", "norms"), _or_none(_are_numbers)),
+}
 
 
 def _text(value: object) -> str | list[str]:
