@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from dasp.bench.datasets import SOURCE_SAMPLES, DataOptions, Dataset
-from dasp.bench.features import FLOAT32, PRECISIONS
-from dasp.bench.references import find_method, find_model, model_digest, model_name, versions_of
+from dasp.bench.features import FLOAT32, PRECISIONS, digest_on
+from dasp.bench.references import find_method, find_model, model_names, versions_of
 from dasp.bench.results import RunConfig
 from dasp.core.errors import OptionError, unknown_name
 from dasp.methods import METHODS, hyperparameters
@@ -111,7 +111,8 @@ class Plan:
         """Return (label of the row, job) of every run; wrong names and options are refused here."""
         dataset = self.data.open()
         rows = {label: self._row_settings(row, dataset) for label, row in self.methods.items()}
-        models = {name: self._checked_model(name) for name in self.models}
+        digests = {name: self._checked_digest(name, dataset) for name in self.models}
+        names = model_names(digests)
         pairs = product(self.protocols, self.severities)
         streams = {pair: self._stream_settings(*pair, dataset) for pair in pairs}
         cost = COST if self.kind == EFFICIENCY else {}
@@ -122,7 +123,8 @@ class Plan:
         ):
             order = {"seed": seed, "batch_size": batch_size}
             settings = rows[label] | streams[protocol, severity] | order
-            run = RunConfig(data, models[model], corruptions=kept, cost=cost, **settings)
+            known = {"name": names[model], "digest": digests[model]}
+            run = RunConfig(data, known, corruptions=kept, cost=cost, **settings)
             jobs.append((label, Job(run, model, self.data)))
         return jobs
 
@@ -138,8 +140,8 @@ class Plan:
             "tokens": FLOAT32 if method.tunes_encoder else self.tokens,
         }
 
-    def _checked_model(self, reference: str) -> dict[str, str]:
-        """Return name and digest of a model, after checking that it can do what the plan asks."""
+    def _checked_digest(self, reference: str, dataset: Dataset) -> str:
+        """Return the digest of a model, after checking that it can do what the plan asks."""
         model = find_model(reference)
         for protocol in self.protocols:
             lacking = sorted(sensors(protocol) - set(model.modalities))  # type: ignore[arg-type]
@@ -151,7 +153,7 @@ class Plan:
                 )
         for row in self.methods.values():
             check_encoders(find_method(row.method), model)
-        return {"name": model_name(reference), "digest": model_digest(model, reference)}
+        return digest_on(dataset, model, reference)
 
     def _stream_settings(self, protocol: str, severity: int, dataset: Dataset) -> dict[str, Any]:
         """Return the fields of a run that follow from its stream."""
