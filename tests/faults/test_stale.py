@@ -1,16 +1,19 @@
 """Results belong to the code and the data that made them: what changes a key, and what does not."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import dasp
-from dasp.bench.datasets import DataOptions
+from dasp.bench.datasets import HASHES, DataOptions, _hashes
 from dasp.bench.engines import Workspace
 from dasp.bench.plan import MethodRow, Plan
 from dasp.bench.runner import run_plan
+from dasp.models import CavMae, save_weights
 
 SMALL = Path(__file__).parents[1] / "bench" / "small.py"
 MODEL = """
@@ -90,12 +93,63 @@ def test_models_are_known_by_their_code_and_what_they_say(user, one):
     assert keys(plan) != before
     file.write_text(MODEL)
     assert keys(plan) == before
-    inner = sys.modules["small_parts"].CavMae
-    with pytest.MonkeyPatch.context() as patch:  # as if a file that it imports had been edited
-        encode = inner.encode
-        patch.setattr(
-            inner,
-            "encode",
-            lambda self, inputs: {n: v * 0 for n, v in encode(self, inputs).items()},
-        )
+    parts = sys.modules["small_parts"].CavMae
+    encode = parts.encode
+    try:  # as if a file that it imports had been edited
+        parts.encode = lambda model, inputs: {n: 0 * v for n, v in encode(model, inputs).items()}
         assert keys(plan) != before
+    finally:
+        parts.encode = encode
+
+
+@pytest.fixture
+def clips(tmp_path, media, one):
+    root = media.write_folders(tmp_path / "clips")
+    torch.manual_seed(0)
+    save_weights(
+        CavMae(embed_dim=16, num_heads=2, depth=1, num_classes=2), tmp_path / "m.safetensors"
+    )
+    data = DataOptions("folder", root=root)
+    return replace(one, data=data, models=(str(tmp_path / "m.safetensors"),))
+
+
+def test_replaced_clips_are_other_data_and_touched_ones_are_not(clips, monkeypatch, tmp_path):
+    before, read = keys(clips), []
+    sound, *_ = sorted(clips.data.root.rglob("*.wav"))
+    whole = sound.read_bytes()
+    results = Workspace(tmp_path / "results", tmp_path / "store", workers=0)
+    run_plan(clips, results, show=False)
+    sound.write_bytes(whole[:-100] + bytes(100))
+    assert keys(clips) != before
+    run_plan(clips, results, show=False)
+    assert len(dasp.results(results.results)) == 2
+    sound.write_bytes(whole)
+    assert keys(clips) == before
+    monkeypatch.setattr("dasp.bench.datasets.file_digest", lambda path: read.append(path) or "")
+    _hashes.clear()  # as in a new process
+    assert keys(clips) == before
+    assert not read
+    os.utime(sound)
+    keys(clips)
+    assert read == [sound]
+
+
+@pytest.mark.parametrize("option", ["noise_dir", "frost_dir"])
+def test_recordings_enter_the_key_by_content(clips, media, tmp_path, option):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    changed = replace(clips, data=replace(clips.data, **{option: folder}))
+    (folder / "x.wav").write_bytes(b"1")
+    before = keys(changed)
+    (folder / "x.wav").write_bytes(b"2")
+    assert keys(changed) != before
+    (folder / "x.wav").write_bytes(b"1")
+    assert keys(changed) == before
+
+
+@pytest.mark.parametrize("damage", [b"[]", b"{", b"\xff", b'{"a/0.wav": 3}'])
+def test_a_damaged_list_of_hashes_is_made_again(clips, damage):
+    before = keys(clips)
+    (clips.data.root / HASHES).write_bytes(damage)
+    _hashes.clear()
+    assert keys(clips) == before

@@ -48,6 +48,7 @@ class Features:
         self, dataset: Dataset, model: nn.Module, store: Store | None, digest: str | None = None
     ) -> None:
         self.dataset, self.model, self.store = dataset, model, store
+        self.identity = dataset.identity  # asked once: the files of clips are looked at for it
         self.labels = torch.tensor(dataset.labels())
         self.device = device_of(model)
         self.ahead = 0 if store is None else AHEAD
@@ -107,7 +108,7 @@ class Features:
         domain = own_domain(spec)
         key: dict[str, Any] = {
             "kind": "tokens" if spec.encoded else "inputs",
-            "data": self.dataset.identity,
+            "data": self.identity,
             "modality": spec.modality,
             "domain": "clean" if domain is None else str(domain),
             "damage": "" if domain is None else self.dataset.damage(domain).fingerprint(),

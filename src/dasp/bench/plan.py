@@ -110,13 +110,14 @@ class Plan:
     def jobs(self) -> list[tuple[str, Job]]:
         """Return (label of the row, job) of every run; wrong names and options are refused here."""
         dataset = self.data.open()
+        data = dataset.identity
         rows = {label: self._row_settings(row, dataset) for label, row in self.methods.items()}
         digests = {name: self._checked_digest(name, dataset) for name in self.models}
         names = model_names(digests)
         pairs = product(self.protocols, self.severities)
-        streams = {pair: self._stream_settings(*pair, dataset) for pair in pairs}
+        streams = {pair: self._stream_settings(*pair, dataset, data["samples"]) for pair in pairs}
         cost = COST if self.kind == EFFICIENCY else {}
-        data, kept = dataset.identity, list(self.corruptions)
+        kept = list(self.corruptions)
         jobs = []
         for severity, batch_size, seed, model, protocol, label in product(
             self.severities, self.batch_sizes, self.seeds, self.models, self.protocols, self.methods
@@ -155,9 +156,11 @@ class Plan:
             check_encoders(find_method(row.method), model)
         return digest_on(dataset, model, reference)
 
-    def _stream_settings(self, protocol: str, severity: int, dataset: Dataset) -> dict[str, Any]:
+    def _stream_settings(
+        self, protocol: str, severity: int, dataset: Dataset, samples: int
+    ) -> dict[str, Any]:
         """Return the fields of a run that follow from its stream."""
-        stops = list(visits(protocol, severity, self.corruptions, dataset.identity["samples"]))
+        stops = list(visits(protocol, severity, self.corruptions, samples))
         conditions = dict.fromkeys(c for visit in stops for c in visit.conditions)
         forgets = self.kind == STREAMS and resets_once(protocol)
         return {

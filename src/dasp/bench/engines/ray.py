@@ -249,7 +249,7 @@ def check_same(job: Job, features: Features) -> None:
     run = job.run
     for what, same in (
         (f"{job.model} has other weights", features.model_digest == run.model["digest"]),
-        (f"{job.data.name} gives other data", features.dataset.identity == run.data),
+        (f"{job.data.name} gives other data", features.identity == run.data),
         (f"{run.method} is another method", versions_of(run.method) == run.versions),
     ):
         if not same:
