@@ -13,6 +13,7 @@ from dasp.bench.datasets import HASHES, DataOptions, _hashes
 from dasp.bench.engines import Workspace
 from dasp.bench.plan import MethodRow, Plan
 from dasp.bench.runner import run_plan
+from dasp.corruptions.base import registry
 from dasp.models import CavMae, save_weights
 
 SMALL = Path(__file__).parents[1] / "bench" / "small.py"
@@ -153,3 +154,16 @@ def test_a_damaged_list_of_hashes_is_made_again(clips, damage):
     (clips.data.root / HASHES).write_bytes(damage)
     _hashes.clear()
     assert keys(clips) == before
+
+
+def test_a_corruption_of_the_users_own_changes_no_protocol(one):
+    plan = replace(one, protocols=("continual/video", "interleaved", "pairs", "mixed"))
+    plan = replace(plan, corruptions=())
+    before, entries = keys(plan), registry("video")._entries
+    entries["mine"] = entries["fog"]
+    try:
+        assert keys(plan) == before
+        only = replace(plan, protocols=("continual/video",), corruptions=("mine",))
+        assert only.jobs()[0][1].run.visits == 1
+    finally:
+        del entries["mine"]

@@ -6,13 +6,15 @@ a `Dataset`, registered by `@DATASETS.register("name")` or named as `file.py:bui
 
 import json
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from types import UnionType
+from typing import Annotated, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -21,7 +23,7 @@ from dasp.bench.results import digest
 from dasp.core.errors import ContractError, DataError, OptionError, unknown_name
 from dasp.core.files import atomic_path
 from dasp.core.registry import Registry
-from dasp.core.seeding import numpy_generator
+from dasp.core.seeding import check_seed, numpy_generator
 from dasp.data import ClipDataset, Manifest, Sample, open_manifest
 from dasp.data.clips import SPECS
 from dasp.data.loading import Loader, cores
@@ -32,6 +34,30 @@ BUILT_IN = "sounding_shapes"
 CLIPS_VERSION = 1  # raised when the same clips are decoded to other numbers
 SOURCE_SAMPLES = 32
 HASHES = ".dasp-hashes.json"
+
+
+def check_types(options: Any) -> None:
+    """Refuse a field of a dataclass whose value is not of its type; the error names the field."""
+    for name, hint in get_type_hints(type(options)).items():
+        value = getattr(options, name)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise OptionError(unknown_name(f"value of {name}", str(value), get_args(hint)))
+        if not _fits(value, hint):
+            words = re.sub(r"pathlib\.|<class '|'>|\.\.\.", "", str(hint)).replace(", ]", "]")
+            raise OptionError(f"{name} must be of type {words}, not {value!r}.")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in inner
+    if origin is UnionType:
+        return any(_fits(value, kind) for kind in inner)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, inner[0]) for item in value)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, origin or hint) and "\0" not in str(value)  # no path has a NUL
 
 
 class Samples(Protocol):
@@ -89,10 +115,10 @@ class DataOptions:
     """List of clean training clips, for methods that are fitted before they adapt."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.samples is not None and self.samples < 1:
             raise OptionError(f"--samples is the number of samples per domain, not {self.samples}.")
-        if self.on_bad not in ("error", "skip"):
-            raise OptionError(unknown_name("value of --on-bad", self.on_bad, ("error", "skip")))
+        check_seed(self.seed)
 
     @lru_cache(maxsize=8)  # noqa: B019 - options are small
     def open(self) -> Dataset:
