@@ -102,8 +102,8 @@ def test_plans_from_files(tmp_path):
         ({"data": {"on_bad": "skp"}}, "did you mean 'skip'"),
         ({"data": {"samples": 0}}, "samples per domain, not 0"),
         ({"severities": 5}, r"severities is a list, such as \[5\]"),
-        ({"tokens": "float8"}, "unknown precision of tokens 'float8'"),
-        ({"batch_sizes": [0]}, "batch size 0"),
+        ({"tokens": "float8"}, "unknown value of tokens 'float8'"),
+        ({"batch_sizes": [0]}, "batch_sizes must be .* not 0"),
         ({"clean_after": -1}, "clean_after"),
     ],
 )

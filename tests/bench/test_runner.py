@@ -4,6 +4,7 @@ import gzip
 import multiprocessing
 import os
 import signal
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from dasp.bench.plan import MethodRow, with_methods
 from dasp.bench.references import find_model
 from dasp.bench.results import claimed, is_done, read_folder, read_plans, write_result
 from dasp.bench.runner import jobs_to_do, run_plan
-from dasp.core.errors import DataError, OptionError
+from dasp.core.errors import ContractError, DataError, OptionError
 
 SMALL = Path(__file__).with_name("small.py")
 
@@ -134,6 +135,34 @@ def test_a_worker_that_is_killed_is_told(watched, workspace, folder, begun, mean
         run_plan(watched, replace(workspace, workers=2), show=True)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_method_that_ends_the_program_is_a_failed_run(plan, workspace, tmp_path, workers):
+    file = tmp_path / "quits.py"
+    text = SMALL.read_text().replace("logits = self.forward(batch)", "sys.exit(0)\n        x")
+    file.write_text(text)
+    chosen = replace(with_methods(plan, [f"{file}:Mine"]), protocols=("interleaved",))
+    with pytest.raises(ContractError, match=r"interleaved .*quits.py:Mine small failed.*sys.exit"):
+        run_plan(chosen, replace(workspace, workers=workers), show=False)
+    file.write_text("import sys\nsys.exit()")
+    with pytest.raises(OptionError, match=r"quits.py calls sys.exit"):
+        chosen.jobs()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupted_run_does_not_wait(watched, workspace, folder, begun, wait_until, workers):
+    (folder / "hold").touch()
+    process = fork(run_plan, watched, replace(workspace, workers=workers))
+    wait_until(begun)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(timeout=3)
+    stopped = process.exitcode
+    kill(process)
+    assert stopped == 1
+    for _, worker, _ in begun():
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
+
+
 def fork(function, *given):
     """Start a runner in a process group of its own."""
 
@@ -148,7 +177,8 @@ def fork(function, *given):
 
 
 def kill(process):
-    os.killpg(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.join()
 
 

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from dasp.bench.store import Store, gather
+from dasp.bench.store import _VERIFIED, Store, gather
 from dasp.core.errors import DataError
 
 KEY = {"kind": "inputs", "name": "a"}
@@ -43,17 +44,60 @@ def test_an_array_is_made_once_and_read_back(tmp_path):
     assert not store.has(KEY | {"name": "b"})
 
 
-def test_wrong_and_damaged_arrays_are_named(tmp_path):
+def test_arrays_of_the_wrong_length_are_named(tmp_path):
     with pytest.raises(DataError, match="6 of 7 rows"):
         Store(tmp_path).get(KEY, 7, chunks())
     assert not list(tmp_path.glob("*.npy"))
     path = Path(Store(tmp_path).get(KEY, 6, chunks()).filename)
     with pytest.raises(DataError, match=rf"{path.name} has 6 rows instead of 7"):
         Store(tmp_path).get(KEY, 7, chunks())
-    for damaged in (path.read_bytes()[:-8], b""):
-        path.write_bytes(damaged)
-        with pytest.raises(DataError, match=rf"{path.name} is damaged .* remove the file"):
-            Store(tmp_path).get(KEY, 6, chunks())
+
+
+@pytest.mark.parametrize("damage", ["bit", "header", "cut", "empty", "no checksum"])
+def test_a_damaged_array_is_named_set_aside_and_made_again(tmp_path, damage):
+    path = Path(Store(tmp_path).get(KEY, 6, chunks()).filename)
+    whole = path.read_bytes()
+    flipped = {place: bytearray(whole) for place in (-5, 60)}
+    for place, content in flipped.items():
+        content[place] ^= 4
+    contents = {"bit": flipped[-5], "header": flipped[60], "cut": whole[:-8], "empty": b""}
+    damaged = bytes(contents.get(damage, whole))
+    path.unlink()  # another file, as another process would find it
+    (tmp_path / "new").write_bytes(damaged)
+    (tmp_path / "new").rename(path)
+    if damage == "no checksum":
+        path.with_suffix(".json").unlink()
+    _VERIFIED.clear()
+    with pytest.warns(RuntimeWarning, match=rf"{path.name} is damaged .* made again"):
+        array = Store(tmp_path).get(KEY, 6, chunks())
+    assert (array == 1).all()
+    assert path.read_bytes() == whole
+    assert path.with_name(f"damaged-{path.name}").read_bytes() == damaged
+
+
+def test_a_store_may_be_removed_at_any_time(tmp_path):
+    folder, left = tmp_path / "store", [3]
+
+    def make(clock):
+        for chunk in chunks()(clock):
+            if left[0]:
+                left[0] -= 1
+                shutil.rmtree(folder, ignore_errors=True)
+            yield chunk
+
+    store = Store(folder)
+    shutil.rmtree(folder)
+    array = store.get(KEY, 6, make)
+    shutil.rmtree(folder)
+    assert (array == 1).all()
+    assert (store.get(KEY, 6, chunks(2.0)) == 2).all()
+
+    def broken(clock):
+        (tmp_path / "clip.wav").read_bytes()
+        yield
+
+    with pytest.raises(FileNotFoundError, match=r"clip\.wav"):  # and not for ever
+        store.get(KEY | {"name": "b"}, 6, broken)
 
 
 def write_half(folder):

@@ -20,6 +20,7 @@ from dasp.bench.plan import Job
 from dasp.bench.references import find_method
 from dasp.bench.results import BatchCounts, Counts, DomainCount, Result
 from dasp.core.clock import Clock, drawn_ahead, timed
+from dasp.core.errors import ContractError
 from dasp.core.seeding import numpy_generator
 from dasp.core.types import Inputs, Outcome
 from dasp.core.version import __version__
@@ -57,6 +58,16 @@ def fill_store(job: Job, features: Features) -> None:
 
 def run_job(job: Job, features: Features) -> Result:
     """Run a job to its end and return the result."""
+    try:
+        return _run_job(job, features)
+    except SystemExit as error:  # it would end the whole run, as if all were done
+        raise ContractError(
+            f"{job.name} failed: its method or model calls sys.exit({error.code!r}); raise an "
+            "error instead."
+        ) from error
+
+
+def _run_job(job: Job, features: Features) -> Result:
     tta, clock = start(job, features), Clock()
     stops: list[tuple[Visit, list[Answer]]] = []
     clean: list[Counter[str]] = []

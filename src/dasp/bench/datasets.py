@@ -4,20 +4,26 @@
 a `Dataset`, registered by `@DATASETS.register("name")` or named as `file.py:build`.
 """
 
+import json
+import os
+import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from types import UnionType
+from typing import Annotated, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 import tyro
 
 from dasp.bench.references import file_digest, from_file
 from dasp.bench.results import digest
 from dasp.core.errors import ContractError, DataError, OptionError, unknown_name
+from dasp.core.files import atomic_path
 from dasp.core.registry import Registry
-from dasp.core.seeding import numpy_generator
+from dasp.core.seeding import check_seed, numpy_generator
 from dasp.data import ClipDataset, Manifest, Sample, open_manifest
 from dasp.data.clips import SPECS
 from dasp.data.loading import Loader, cores
@@ -27,6 +33,31 @@ from dasp.streams.domains import Domain, DomainDamage
 BUILT_IN = "sounding_shapes"
 CLIPS_VERSION = 1  # raised when the same clips are decoded to other numbers
 SOURCE_SAMPLES = 32
+HASHES = ".dasp-hashes.json"
+
+
+def check_types(options: Any) -> None:
+    """Refuse a field of a dataclass whose value is not of its type; the error names the field."""
+    for name, hint in get_type_hints(type(options)).items():
+        value = getattr(options, name)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise OptionError(unknown_name(f"value of {name}", str(value), get_args(hint)))
+        if not _fits(value, hint):
+            words = re.sub(r"pathlib\.|<class '|'>|\.\.\.", "", str(hint)).replace(", ]", "]")
+            raise OptionError(f"{name} must be of type {words}, not {value!r}.")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in inner
+    if origin is UnionType:
+        return any(_fits(value, kind) for kind in inner)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, inner[0]) for item in value)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, origin or hint) and "\0" not in str(value)  # no path has a NUL
 
 
 class Samples(Protocol):
@@ -84,10 +115,10 @@ class DataOptions:
     """List of clean training clips, for methods that are fitted before they adapt."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.samples is not None and self.samples < 1:
             raise OptionError(f"--samples is the number of samples per domain, not {self.samples}.")
-        if self.on_bad not in ("error", "skip"):
-            raise OptionError(unknown_name("value of --on-bad", self.on_bad, ("error", "skip")))
+        check_seed(self.seed)
 
     @lru_cache(maxsize=8)  # noqa: B019 - options are small
     def open(self) -> Dataset:
@@ -170,12 +201,18 @@ class Clips:
         return {
             "name": self.manifest.name,
             "list": self.manifest.digest,
+            "files": self._files(),
             "samples": len(self.manifest.clips),
             "seed": self.seed,
             "frost": "grown" if self.frost_dir is None else _recorded(self.frost_dir),
             "noise": "synthesised" if self.noise_dir is None else _recorded(self.noise_dir),
             "version": CLIPS_VERSION,
         }
+
+    def _files(self) -> str:
+        """Hash the sounds and frames that are read."""
+        paths = [path for clip in self.manifest.clips for path in (clip.wav, clip.frame)]
+        return content_digest(self.manifest.root, paths, keep=True)
 
     def labels(self) -> list[int]:
         """Return the classes by their index in the label file."""
@@ -204,12 +241,42 @@ class Clips:
         return replace(self, manifest=replace(self.training, clips=kept), skipped=(), training=None)
 
 
-@cache
 def _recorded(folder: Path) -> str:
     if not folder.is_dir():
         raise DataError(f"{folder} is not a directory: give one of recordings or pictures.")
     files = sorted(path for path in folder.iterdir() if path.is_file())  # each may be used
-    return f"recorded {digest([(path.name, file_digest(path)) for path in files])}"
+    return f"recorded {content_digest(folder, files)}"
+
+
+_hashes: dict[Path, dict[str, Any]] = {}  # by root and name of the file: size, time, hash
+
+
+def content_digest(root: Path, paths: Sequence[Path], keep: bool = False) -> str:
+    """Hash names and contents of files; one of the same size and time is not read again.
+
+    With `keep`, their hashes are written to a file at the root, unless that is read-only.
+    """
+    known, kept, rows = _hashes.setdefault(root, {}), root / HASHES, []
+    if keep and not known:
+        with suppress(OSError, ValueError, TypeError):
+            known |= json.loads(kept.read_text(encoding="utf-8"))
+    new = False
+    for path in paths:
+        name = os.path.relpath(path, root)
+        try:
+            state = [path.stat().st_size, path.stat().st_mtime_ns]
+            match known.get(name):
+                case [*old, str()] if old == state:
+                    pass
+                case _:
+                    known[name], new = [*state, file_digest(path)], True
+        except OSError:  # whoever reads the clip will tell
+            known[name] = ["", "", ""]
+        rows.append((Path(name).as_posix(), known[name][-1]))
+    if keep and new:
+        with suppress(OSError), atomic_path(kept) as part:
+            part.write_text(json.dumps(known), encoding="utf-8")
+    return digest(rows)
 
 
 @DATASETS.register("folder")

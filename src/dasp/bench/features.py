@@ -48,12 +48,13 @@ class Features:
         self, dataset: Dataset, model: nn.Module, store: Store | None, digest: str | None = None
     ) -> None:
         self.dataset, self.model, self.store = dataset, model, store
+        self.identity = dataset.identity  # asked once: the files of clips are looked at for it
         self.labels = torch.tensor(dataset.labels())
         self.device = device_of(model)
         self.ahead = 0 if store is None else AHEAD
         self.modalities: tuple[str, ...] = tuple(model.modalities)  # type: ignore[arg-type]
         self._encoders: Callable[[Inputs], Tokens] = model.encode  # type: ignore[assignment]
-        self.model_digest = model_digest(model) if digest is None else digest
+        self.model_digest = digest_on(dataset, model) if digest is None else digest
         self._keys: dict[FeatureSpec, dict[str, Any]] = {}
 
     def get(self, spec: FeatureSpec) -> Array:
@@ -107,7 +108,7 @@ class Features:
         domain = own_domain(spec)
         key: dict[str, Any] = {
             "kind": "tokens" if spec.encoded else "inputs",
-            "data": self.dataset.identity,
+            "data": self.identity,
             "modality": spec.modality,
             "domain": "clean" if domain is None else str(domain),
             "damage": "" if domain is None else self.dataset.damage(domain).fingerprint(),
@@ -156,3 +157,14 @@ class Features:
 def own_domain(spec: FeatureSpec) -> Domain | None:
     """A corruption of video leaves the audio untouched: it is the clean one."""
     return spec.domain if spec.domain and spec.domain.modality == spec.modality else None
+
+
+def digest_on(dataset: Dataset, model: nn.Module, reference: str = "") -> str:
+    """Return the digest of a model; a user's own is asked about the first sample of a data set."""
+
+    def first() -> Inputs:
+        names: tuple[str, ...] = tuple(model.modalities)  # type: ignore[arg-type]
+        samples = {name: dataset.samples(name, None)[0].inputs[name] for name in names}
+        return {name: value[None].to(device_of(model)) for name, value in samples.items()}
+
+    return model_digest(model, reference, first)

@@ -11,18 +11,26 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dasp.bench.datasets import SOURCE_SAMPLES, DataOptions, Dataset
-from dasp.bench.features import FLOAT32, PRECISIONS
-from dasp.bench.references import find_method, find_model, model_digest, model_name, versions_of
+from dasp.bench.datasets import SOURCE_SAMPLES, DataOptions, Dataset, check_types
+from dasp.bench.features import FLOAT32, digest_on
+from dasp.bench.references import find_method, find_model, model_names, versions_of
 from dasp.bench.results import RunConfig
-from dasp.core.errors import OptionError, unknown_name
-from dasp.methods import METHODS, hyperparameters
-from dasp.methods.base import check_encoders, not_negative, whole
+from dasp.core.errors import ContractError, OptionError, cause, unknown_name
+from dasp.methods import METHODS, adapt, hyperparameters
+from dasp.methods.base import check_encoders, one_of, whole
 from dasp.methods.rebalance import MEMORY
+from dasp.models import Toy
+from dasp.streams.domains import SEVERITIES
 from dasp.streams.protocols import PROTOCOLS, Visit, resets_once, sensors, visits
 
 PLANS = Path(str(files("dasp") / "plans"))
 MAIN_PROTOCOLS = PROTOCOLS[:5]
+SHOWN = (
+    "comparison", "published", "forgetting", "sensitivity", "details", "robustness", "stretches",
+    "diagnosis", "batch_size", "efficiency", "together",
+)  # fmt: skip
+"""What a plan may ask a report to show."""
+YEAR = 10**10  # samples that a processor adapts to in a year, at 300 per second
 STREAMS, EFFICIENCY = "streams", "efficiency"
 COST = {"rounds": 5, "threads": 1}  # several threads would wait for each other on a busy machine
 
@@ -38,6 +46,7 @@ class MethodRow:
     fit: int = 0  # clean training samples that the method is fitted with; 0: as many as it needs
 
     def __post_init__(self) -> None:
+        check_types(self)
         whole(0, fit=self.fit)
 
 
@@ -102,33 +111,56 @@ class Plan:
     data: Annotated[DataOptions, tyro.conf.arg(name="")] = field(default_factory=DataOptions)
 
     def __post_init__(self) -> None:
-        _check_names("kind of plan", [self.kind], (STREAMS, EFFICIENCY))
-        _check_names("precision of tokens", [self.tokens], PRECISIONS)
-        whole(**{f"batch size {size}": size for size in self.batch_sizes})
-        not_negative(clean_after=self.clean_after)
+        check_types(self)
+        _check_names("name in show", self.show, SHOWN)
+        whole(0, clean_after=self.clean_after)
+        for size in self.batch_sizes:
+            whole(batch_sizes=size)
+        for seed in self.seeds:
+            if not 0 <= seed < 2**31:
+                raise OptionError(f"seeds are integers from 0 to {2**31 - 1}, not {seed}.")
+        for severity in self.severities:
+            one_of("severity of a plan (severities)", severity, *SEVERITIES)
 
     def jobs(self) -> list[tuple[str, Job]]:
         """Return (label of the row, job) of every run; wrong names and options are refused here."""
         dataset = self.data.open()
+        data = dataset.identity
         rows = {label: self._row_settings(row, dataset) for label, row in self.methods.items()}
-        models = {name: self._checked_model(name) for name in self.models}
+        digests = {name: self._checked_digest(name, dataset) for name in self.models}
+        names = model_names(digests)
         pairs = product(self.protocols, self.severities)
-        streams = {pair: self._stream_settings(*pair, dataset) for pair in pairs}
+        streams = {pair: self._stream_settings(*pair, dataset, data["samples"]) for pair in pairs}
+        self._check_size(data["samples"], rows.values(), streams.values())
         cost = COST if self.kind == EFFICIENCY else {}
-        data, kept = dataset.identity, list(self.corruptions)
+        kept = list(self.corruptions)
         jobs = []
         for severity, batch_size, seed, model, protocol, label in product(
             self.severities, self.batch_sizes, self.seeds, self.models, self.protocols, self.methods
         ):
             order = {"seed": seed, "batch_size": batch_size}
             settings = rows[label] | streams[protocol, severity] | order
-            run = RunConfig(data, models[model], corruptions=kept, cost=cost, **settings)
+            known = {"name": names[model], "digest": digests[model]}
+            run = RunConfig(data, known, corruptions=kept, cost=cost, **settings)
             jobs.append((label, Job(run, model, self.data)))
         return jobs
+
+    def _check_size(self, samples: int, rows: Collection[Any], streams: Collection[Any]) -> None:
+        """Refuse a plan that would not end within a year."""
+        often = len(self.models) * len(self.seeds) * len(self.batch_sizes)
+        passes = sum(row["options"]["steps"] for row in rows)
+        total = often * passes * samples * sum(stream["visits"] for stream in streams)
+        total += often * len(streams) * sum(row["source"].get("samples", 0) for row in rows)
+        if total > YEAR:
+            raise OptionError(
+                f"this plan adapts to {total:.0e} samples, which takes more than a year: lower "
+                "samples, or the number of protocols, seeds, models or steps."
+            )
 
     def _row_settings(self, row: MethodRow, dataset: Dataset) -> dict[str, Any]:
         """Return the fields of a run that follow from its method."""
         method = find_method(row.method)
+        check_options(row, self.data.name)
         count = row.fit or (SOURCE_SAMPLES if method.needs_source else 0)
         return {
             "method": row.method,
@@ -138,8 +170,8 @@ class Plan:
             "tokens": FLOAT32 if method.tunes_encoder else self.tokens,
         }
 
-    def _checked_model(self, reference: str) -> dict[str, str]:
-        """Return name and digest of a model, after checking that it can do what the plan asks."""
+    def _checked_digest(self, reference: str, dataset: Dataset) -> str:
+        """Return the digest of a model, after checking that it can do what the plan asks."""
         model = find_model(reference)
         for protocol in self.protocols:
             lacking = sorted(sensors(protocol) - set(model.modalities))  # type: ignore[arg-type]
@@ -151,11 +183,13 @@ class Plan:
                 )
         for row in self.methods.values():
             check_encoders(find_method(row.method), model)
-        return {"name": model_name(reference), "digest": model_digest(model, reference)}
+        return digest_on(dataset, model, reference)
 
-    def _stream_settings(self, protocol: str, severity: int, dataset: Dataset) -> dict[str, Any]:
+    def _stream_settings(
+        self, protocol: str, severity: int, dataset: Dataset, samples: int
+    ) -> dict[str, Any]:
         """Return the fields of a run that follow from its stream."""
-        stops = list(visits(protocol, severity, self.corruptions, dataset.identity["samples"]))
+        stops = list(visits(protocol, severity, self.corruptions, samples))
         conditions = dict.fromkeys(c for visit in stops for c in visit.conditions)
         forgets = self.kind == STREAMS and resets_once(protocol)
         return {
@@ -197,6 +231,18 @@ def resolved(row: MethodRow, data: str) -> dict[str, Any]:
     return options
 
 
+def check_options(row: MethodRow, data: str) -> None:
+    """Refuse values that a registered method refuses, by adapting a toy with them."""
+    if ".py:" in row.method:
+        return  # a user's own may need a model of its own
+    try:
+        adapt(Toy(depth=1), row.method, **resolved(row, data))
+    except ContractError:
+        return  # it needs more than a toy has: the run will tell
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        raise OptionError(f"options of {row.method}, {row.options}: {cause(error)}.") from error
+
+
 @cache
 def data_options(data: str) -> dict[str, dict[str, Any]]:
     """Return the options of each method for a data set: published, or tuned on validation data."""
@@ -210,10 +256,11 @@ def plan_names() -> list[str]:
     return sorted(str(name) for name in found if name.parts[0] != "options")
 
 
-def load_plans(reference: str | Path) -> dict[str, Plan]:
+def load_plans(reference: str | Path, within: Names = ()) -> dict[str, Plan]:
     """Read a plan of the package by name, or a TOML file; a list of plans gives each of them.
 
     A plan of the package goes by its full name, such as "paper/ablation", a file by its stem.
+    `within` are the lists that name it.
     """
     path, name = Path(reference), str(reference)
     if path.suffix == ".toml":
@@ -222,18 +269,24 @@ def load_plans(reference: str | Path) -> dict[str, Plan]:
         _check_names("plan", [name], plan_names())
         path = PLANS / f"{name}.toml"
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise OptionError(f"{path} does not exist: give the path of a plan.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise OptionError(f"{path} is not valid TOML: {error}.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise OptionError(f"{path} is not valid TOML: {cause(error)}.") from error
     if "plans" not in content:
         return {name: plan_from(content, str(path))}
     _check_names(f"key of {path}, which lists plans,", content, ["plans"])
+    within, entries = (*within, str(path.resolve())), content["plans"]
     found: dict[str, Plan] = {}
-    for entry in content["plans"]:
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise OptionError(f"{path}: plans is a list of names and files, not {entries!r}.")
+    for entry in entries:
         beside = path.parent / entry
-        for key, plan in load_plans(beside if beside.suffix == ".toml" else entry).items():
+        if str(beside.resolve()) in within:
+            raise OptionError(f"{path}: plans lists {entry}, which lists this file: remove it.")
+        inner = load_plans(beside if beside.suffix == ".toml" else entry, within)
+        for key, plan in inner.items():
             if key in found:
                 raise OptionError(f"{path} lists two plans named {key}: rename one of the files.")
             found[key] = plan
@@ -254,27 +307,38 @@ def plan_from(content: Mapping[str, Any], where: str) -> Plan:
     for name, value in content.items():
         if isinstance(getattr(Plan, name, None), tuple) and not isinstance(value, list):
             raise OptionError(f"{where}: {name} is a list, such as [{value!r}].")
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-    }
-    data = dict(values.pop("data", {}))
-    _check_names(f"key of [data] in {where}", data, [f.name for f in fields(DataOptions)])
-    data |= {k: Path(v) for k, v in data.items() if k in ("root", "frost_dir", "noise_dir")}
-    vary = values.pop("vary", {})
-    methods = _rows(content["methods"]) if "methods" in content else Plan().methods
-    values["methods"] = methods | _varied(methods, vary, where)
+    values = {name: _plain(value) for name, value in content.items()}
+    data, vary = values.pop("data", {}), values.pop("vary", {})
     try:
-        return Plan(data=DataOptions(**data), **values)
+        _check_table("data", data)
+        _check_table("vary", vary)
+        _check_names(f"key of [data] in {where}", data, [f.name for f in fields(DataOptions)])
+        paths = {"root", "frost_dir", "noise_dir"} & {k for k, v in data.items() if type(v) is str}
+        methods = _rows(content["methods"]) if "methods" in content else Plan().methods
+        values["methods"] = methods | _varied(methods, vary, where)
+        return Plan(data=DataOptions(**data | {k: Path(data[k]) for k in paths}), **values)
     except OptionError as error:
-        raise OptionError(f"{where}: {error}") from error
+        text = str(error)
+        raise OptionError(text if where in text else f"{where}: {text}") from error
 
 
-def _rows(content: Sequence[str] | Mapping[str, dict[str, Any]]) -> dict[str, MethodRow]:
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
+
+
+def _check_table(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise OptionError(f"{name} is a table, not {value!r}.")
+
+
+def _rows(content: Any) -> dict[str, MethodRow]:
     """Return the rows: a list of names, or a table for each label."""
-    if not isinstance(content, Mapping):
+    if isinstance(content, list) and all(isinstance(name, str) for name in content):
         return {name: MethodRow(name) for name in content}
+    _check_table("methods, unless it is a list of names,", content)
     rows = {}
     for label, table in content.items():
+        _check_table(f"methods.{label}", table)
         options = dict(table)
         method, fit = options.pop("method", label), options.pop("fit", 0)
         rows[label] = MethodRow(method, options, fit)
@@ -286,6 +350,11 @@ def _varied(
 ) -> dict[str, MethodRow]:
     """Return a further row for each value of each option, all else as in the row it varies."""
     _check_names(f"row varied in {where}", vary, methods)
+    for label, options in vary.items():
+        _check_table(f"vary.{label}", options)
+        for option, values in options.items():
+            if not isinstance(values, list):
+                raise OptionError(f"vary.{label}.{option} is a list of values, not {values!r}.")
     return {
         f"{label} {option}={value}": _changed(methods[label], option, value)
         for label, options in vary.items()

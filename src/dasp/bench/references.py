@@ -4,16 +4,18 @@ import hashlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dasp.bench.results import digest
-from dasp.core.contract import check_parts
+from dasp.core.contract import MultiModalModel, check_parts, encode_checked, fuse_checked
 from dasp.core.errors import ContractError, OptionError, unknown_name
+from dasp.core.types import Inputs
 from dasp.methods import METHODS, Method
 from dasp.methods.loop import LOOP_VERSION
 from dasp.models import faster, load_trained
@@ -71,23 +73,77 @@ def find_model(reference: str) -> nn.Module:
     return load_trained(reference if Path(reference).suffix else pretrained_path(reference))
 
 
-def model_digest(model: nn.Module, reference: str = "") -> str:
-    """Hash a model's class, sizes and weights, and the file that builds it if it is a user's."""
+def model_digest(
+    model: nn.Module, reference: str = "", inputs: Callable[[], Inputs] | None = None
+) -> str:
+    """Hash a model's class, sizes and weights; of a user's own also its code and what it says.
+
+    Its code is the file that builds it and those of the classes it consists of. What it says to
+    `inputs()`, one sample, also tells of code that these files import.
+    """
     weights = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         weights.update(name.encode())
-        weights.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    name, own, _ = reference.partition(".py:")
-    code = [file_digest(Path(f"{name}.py"))] if own else []
+        weights.update(_bytes(value))
+    name, own, function = reference.partition(".py:")
+    files = {Path(f"{name}.py").resolve()} if own else set()
+    for kind in {base for part in model.modules() for base in type(part).__mro__}:
+        if kind.__module__.partition(".")[0] not in ("dasp", "torch", "builtins"):
+            with suppress(TypeError, OSError):  # a class typed at a prompt has no file
+                files.add(Path(inspect.getfile(kind)).resolve())
+    code = sorted(map(file_digest, files)) + [function] * bool(own)
+    if code and inputs is not None and not hasattr(model, "faster_encoders"):
+        code.append(_answer(model, inputs()))
     config = getattr(model, "config", {})
     return digest([type(model).__qualname__, config, weights.hexdigest(), *code])
 
 
-def model_name(reference: str) -> str:
-    """Return a short name for tables and files: "mine:int8" of "models/mine.py:build:int8"."""
+@torch.no_grad()
+def _answer(model: nn.Module, inputs: Inputs) -> str:
+    """Hash the tokens and logits of a model on the processor, with one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # with several, sums may round differently
+    try:
+        tokens = encode_checked(cast(MultiModalModel, model), inputs)
+        fused = fuse_checked(cast(MultiModalModel, model), tokens)
+    finally:
+        torch.set_num_threads(threads)
+    said = [*(tokens[name] for name in sorted(tokens)), fused.logits]
+    return hashlib.sha256(b"".join(_bytes(value).tobytes() for value in said)).hexdigest()
+
+
+def _bytes(value: Tensor) -> memoryview:
+    flat = value.detach().cpu().contiguous().reshape(-1)
+    return cast(memoryview, flat.view(torch.uint8).numpy().data)
+
+
+def model_names(digests: Mapping[str, str]) -> dict[str, str]:
+    """Return the name of each model by its reference, given the digests; different models differ.
+
+    >>> list(model_names({"a/m.pth": "1", "b/m.pth": "2", "f.py:x": "3", "f.py:y": "4"}).values())
+    ['a/m', 'b/m', 'f:x', 'f:y']
+    """
+    names = {reference: model_name(reference) for reference in digests}
+    for parts in range(1, max((len(Path(r).resolve().parts) for r in digests), default=0) + 1):
+        owners: dict[str, set[str]] = {}
+        for reference, name in names.items():
+            owners.setdefault(name, set()).add(digests[reference])
+        for reference, name in names.items():
+            if len(owners[name]) > 1:
+                names[reference] = model_name(reference, parts)
+    return names
+
+
+def model_name(reference: str, parts: int = 0) -> str:
+    """Return a short name for tables and files: "mine:int8" of "models/mine.py:build:int8".
+
+    With `parts`, also the function and so many parts of the path: "models/mine:build:int8".
+    """
     plain, kind = split_kind(reference)
-    name = Path(plain.rsplit(":", 1)[0]).stem
-    return name if kind is None else f"{name}:{kind}"
+    file, colon, function = plain.rpartition(":")
+    path = Path(file if colon else plain).with_suffix("")
+    words = [path.name] if not parts else ["/".join(path.resolve().parts[-parts:])]
+    return ":".join(words + [function] * bool(parts and colon) + [kind] * (kind is not None))
 
 
 def split_kind(reference: str) -> tuple[str, Kind | None]:
@@ -127,8 +183,10 @@ def from_file(reference: str) -> Any:
         sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)  # type: ignore[union-attr]
-        except BaseException:
+        except BaseException as error:
             del sys.modules[module_name]
+            if isinstance(error, SystemExit):
+                raise OptionError(f"{path} calls sys.exit(): raise an error instead.") from error
             raise
     module = sys.modules[module_name]
     if not hasattr(module, attribute):

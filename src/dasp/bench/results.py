@@ -18,7 +18,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -229,10 +229,23 @@ def read_folder(path: str | Path) -> ResultFolder:
             folder.results.setdefault(found.run.key, found)
         else:
             folder.warnings.append(f"{name} was left out: {found}. Run the plan again.")
+    _name_models(folder.results)
     if not folder.results:
         why = f" ({'; '.join(folder.warnings)})" if folder.warnings else ""
         raise InputError(f"{root} holds no results{why}: make some with `dasp bench`.")
     return folder
+
+
+def _name_models(results: dict[str, Result]) -> None:
+    """Give each model one name, and different ones different names, whatever runs called them."""
+    names: dict[str, str] = {}
+    for model in (result.run.model for result in results.values()):
+        names[model["digest"]] = max(names.get(model["digest"], ""), model["name"], key=len)
+    for key, result in results.items():
+        digest = result.run.model["digest"]
+        shared = list(names.values()).count(names[digest]) > 1
+        model = {"name": names[digest] + f"-{digest[:6]}" * shared, "digest": digest}
+        results[key] = replace(result, run=replace(result.run, model=model))
 
 
 def _entries(root: Path) -> Iterator[tuple[str, Path, str, Result | ValueError]]:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +18,9 @@ from dasp.bench.results import digest
 from dasp.core.clock import Clock
 from dasp.core.errors import DataError
 from dasp.core.files import atomic_path, remove_parts
+
+BLOCK = 2**20  # bytes read at once to verify a checksum
+_VERIFIED: set[tuple[str, int, int]] = set()  # path, inode and size of files that were whole
 
 Array = NDArray[np.floating[Any]]
 """float32, or float16 tokens."""
@@ -38,25 +43,59 @@ class Store:
         self.clock = Clock()  # time spent making arrays in this process
 
     def get(self, key: dict[str, Any], rows: int, make: Make) -> Array:
-        """Return the array (rows, ...) of `key`, read-only; make it first if it does not exist."""
+        """Return the array (rows, ...) of `key`, read-only; make it first if it does not exist.
+
+        A damaged one is set aside and made again, and so is one that was removed meanwhile.
+        """
         path = self._path(key)
-        array: Array | None = None
-        while array is None:
-            if not path.exists():
-                with FileLock(path.with_suffix(".lock")):
-                    if not path.exists():
-                        self._write(path, key, rows, make)
-                        self._shrink(keep=path)
+        while True:
             try:
+                if not path.exists():
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    with FileLock(path.with_suffix(".lock")):
+                        if not path.exists():
+                            self._write(path, key, rows, make)
+                            self._shrink(keep=path)
                 os.utime(path)
-                array = np.load(path, mmap_mode="r")
-            except FileNotFoundError:  # removed meanwhile by a process that needed room
-                continue
-            except (ValueError, EOFError) as error:
-                raise DataError(f"{path} is damaged ({error}): remove the file.") from error
-        if len(array) != rows:
-            raise DataError(f"{path} has {len(array)} rows instead of {rows}: remove the file.")
-        return array
+                if why := self._damage(path):
+                    self._set_aside(path, why)
+                    continue
+                array: Array = np.load(path, mmap_mode="r")
+            except FileNotFoundError as error:
+                # Removed meanwhile, by a process that needed room or with the whole folder.
+                if Path(str(error.filename)).parent == self.folder:
+                    continue
+                raise  # of the data set itself
+            if len(array) != rows:
+                raise DataError(f"{path} has {len(array)} rows instead of {rows}: remove the file.")
+            return array
+
+    def _damage(self, path: Path) -> str:
+        """Return what is wrong with a file, which a process looks at once; "" if nothing is."""
+        status = path.stat()
+        seen = (str(path), status.st_ino, status.st_size)
+        if seen in _VERIFIED:
+            return ""
+        try:
+            right = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["checksum"]
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return "its checksum is missing"
+        found = 0
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                found = zlib.crc32(block, found)
+        if found != right:
+            return "its checksum does not match"
+        _VERIFIED.add(seen)
+        return ""
+
+    def _set_aside(self, path: Path, why: str) -> None:
+        with FileLock(path.with_suffix(".lock")):
+            if self._damage(path):  # another process may have made it again
+                aside = path.with_name(f"damaged-{path.name}")
+                path.replace(aside)
+                text = f"{path} is damaged ({why}): set aside as {aside.name}, and made again."
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def has(self, key: dict[str, Any]) -> bool:
         """Tell whether the array exists."""
@@ -69,16 +108,17 @@ class Store:
         clock = Clock()
         remove_parts(self.folder)  # of a worker that was killed here
         with atomic_path(path) as part, part.open("wb") as file:
-            done = _write_rows(file, make(clock), rows, clock)
+            written = _Checked(file)
+            done = _write_rows(written, make(clock), rows, clock)
             if done != rows:
                 raise DataError(f"{done} of {rows} rows were made for {key}.")
             with clock.on("write"):
                 file.flush()
                 os.fsync(file.fileno())  # a power failure must not leave half an array
-            size = file.tell()
-        about = key | {"rows": rows, "bytes": size, "seconds": clock.seconds}
-        with atomic_path(path.with_suffix(".json")) as part:
-            part.write_text(json.dumps(about, indent=1, default=str))
+            about = {"rows": rows, "bytes": file.tell(), "checksum": written.checksum}
+            text = json.dumps(key | about | {"seconds": clock.seconds}, indent=1, default=str)
+            with atomic_path(path.with_suffix(".json")) as beside:
+                beside.write_text(text, encoding="utf-8")
         self.clock.add(clock.seconds)
 
     def _shrink(self, keep: Path) -> None:
@@ -95,7 +135,19 @@ class Store:
                 path.with_suffix(".json").unlink(missing_ok=True)
 
 
-def _write_rows(file: BinaryIO, chunks: Iterator[Array], rows: int, clock: Clock) -> int:
+class _Checked:
+    """A file that is written, and the checksum of what was."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.checksum = file, 0
+
+    def write(self, data: Any) -> None:
+        """Write bytes."""
+        self.checksum = zlib.crc32(data, self.checksum)
+        self._file.write(data)
+
+
+def _write_rows(file: _Checked, chunks: Iterator[Array], rows: int, clock: Clock) -> int:
     """Write chunks of rows as a .npy file, by large plain writes; return the number of rows."""
     done = 0
     for chunk in chunks:
@@ -105,7 +157,7 @@ def _write_rows(file: BinaryIO, chunks: Iterator[Array], rows: int, clock: Clock
                 shape = (rows, *chunk.shape[1:])
                 header = {"descr": descr, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)
-            file.write(np.ascontiguousarray(chunk).data)
+            file.write(np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data)
             done += len(chunk)
     return done
 

@@ -256,6 +256,10 @@ def _in_workers(
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except (KeyboardInterrupt, GeneratorExit):  # nobody waits for what is under way
+        for worker in list((pool._processes or {}).values()):
+            worker.kill()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

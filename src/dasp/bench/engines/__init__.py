@@ -16,8 +16,9 @@ from dasp.bench.datasets import DataOptions
 from dasp.bench.features import Features
 from dasp.bench.plan import Job
 from dasp.bench.references import find_model
+from dasp.bench.results import digest
 from dasp.bench.store import Store
-from dasp.core.errors import OptionError
+from dasp.core.errors import DataError, OptionError
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,15 @@ def open_engine(name: str, **options: str | float | None) -> Engine:
 
 def open_features(job: Job, workspace: Workspace) -> Features:
     """Return the inputs and tokens of a job's data under its model; a process opens them once."""
-    return _features(job.model, job.run.model["digest"], job.data, workspace)
+    known = job.run.model["digest"], digest(job.run.data)
+    return _features(job.model, *known, job.data, workspace)
 
 
 @lru_cache(maxsize=4)
-def _features(model: str, digest: str, data: DataOptions, workspace: Workspace) -> Features:
-    return Features(data.open(), find_model(model), workspace.open_store(), digest)
+def _features(
+    model: str, model_digest: str, data_digest: str, data: DataOptions, workspace: Workspace
+) -> Features:
+    features = Features(data.open(), find_model(model), workspace.open_store(), model_digest)
+    if digest(features.identity) != data_digest:
+        raise DataError(f"files of {data.name} were changed during the run: run it again.")
+    return features

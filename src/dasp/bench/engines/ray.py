@@ -25,9 +25,9 @@ from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 from dasp.bench.cells import fill_store, run_job
 from dasp.bench.datasets import DataOptions, Dataset
 from dasp.bench.engines import Workspace
-from dasp.bench.features import Features
+from dasp.bench.features import Features, digest_on
 from dasp.bench.plan import Job
-from dasp.bench.references import absolute, find_model, model_digest, versions_of
+from dasp.bench.references import absolute, find_model, versions_of
 from dasp.bench.results import Result, claimed, is_done, write_result
 from dasp.core.errors import DaspError, DataError, OptionError
 from dasp.core.progress import bars
@@ -227,8 +227,9 @@ def _do(shipment: tuple[Any], job: Job) -> Result:
 def _features(shipment: tuple[Any], model: str, data: DataOptions) -> Features:
     sent = _unpacked(shipment)
     dataset = sent.datasets[data] if data in sent.datasets else data.open()
-    found = find_model(model).to(sent.device)
-    return Features(dataset, found, sent.workspace.open_store(), model_digest(found, model))
+    found = find_model(model)
+    digest = digest_on(dataset, found, model)  # on the processor, as where the run was started
+    return Features(dataset, found.to(sent.device), sent.workspace.open_store(), digest)
 
 
 @lru_cache(maxsize=1)
@@ -248,7 +249,7 @@ def check_same(job: Job, features: Features) -> None:
     run = job.run
     for what, same in (
         (f"{job.model} has other weights", features.model_digest == run.model["digest"]),
-        (f"{job.data.name} gives other data", features.dataset.identity == run.data),
+        (f"{job.data.name} gives other data", features.identity == run.data),
         (f"{run.method} is another method", versions_of(run.method) == run.versions),
     ):
         if not same:

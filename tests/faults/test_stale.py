@@ -1,0 +1,169 @@
+"""Results belong to the code and the data that made them: what changes a key, and what does not."""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import dasp
+from dasp.bench.datasets import HASHES, DataOptions, _hashes
+from dasp.bench.engines import Workspace
+from dasp.bench.plan import MethodRow, Plan
+from dasp.bench.runner import run_plan
+from dasp.corruptions.base import registry
+from dasp.models import CavMae, save_weights
+
+SMALL = Path(__file__).parents[1] / "bench" / "small.py"
+MODEL = """
+import torch
+from small_parts import CavMae, SIZES
+
+class Mine(CavMae):
+    answer = 0
+
+    def fuse(self, tokens):
+        fused = super().fuse(tokens)
+        fused.logits[:, self.answer] += 100
+        return fused
+
+def build():
+    torch.manual_seed(0)
+    return Mine(**SIZES, audio_length=64, image_size=64)
+
+def other():
+    model = build()
+    model.answer = 7
+    return model
+"""
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """A folder of the user's own code, which one file imports from another."""
+    (tmp_path / "small_parts.py").write_text(SMALL.read_text())
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("ma", "mb"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.py").write_text(MODEL)
+    yield tmp_path
+    sys.modules.pop("small_parts", None)
+
+
+@pytest.fixture
+def one():
+    return Plan(
+        data=DataOptions(samples=60),
+        methods={"source": MethodRow("source")},
+        protocols=("interleaved",),
+        corruptions=("fog",),
+        batch_sizes=(8,),
+    )
+
+
+def keys(plan):
+    return [job.run.key for _, job in plan.jobs()]
+
+
+def test_models_of_one_name_are_run_each_for_itself(user, one):
+    second = user / "mb" / "model.py"
+    second.write_text(MODEL.replace("answer = 0", "answer = 1"))
+    files = [f"{user}/ma/model.py:build", f"{second}:build", f"{second}:other"]
+    workspace = Workspace(user / "results", user / "store", workers=0)
+    apart = replace(workspace, results=user / "apart")  # where each is called "model"
+    alone = [run_plan(replace(one, models=(file,)), apart, show=False) for file in files]
+    counts = [rows["source"][0].counts for rows in alone]
+    assert len({str(count.domains) for count in counts}) == 3
+    together = run_plan(replace(one, models=tuple(files)), workspace, show=False)["source"]
+    assert [result.counts for result in together] == counts
+    names = [result.run.model["name"] for result in together]
+    assert names == ["ma/model:build", "mb/model:build", "model:other"]
+    assert dasp.results(apart.results).model.nunique() == 3
+
+
+def test_models_are_known_by_their_code_and_what_they_say(user, one):
+    file = user / "ma" / "model.py"
+    plan = replace(one, models=(f"{file}:build",))
+    before = keys(plan)
+    assert keys(plan) == before
+    assert keys(replace(one, models=(f"{user}/mb/model.py:build",))) == before  # the same code
+    assert keys(replace(one, models=(f"{file}:other",))) != before  # the same weights
+    file.write_text(MODEL.replace("answer = 0", "answer = 2"))
+    assert keys(plan) != before
+    file.write_text(MODEL)
+    assert keys(plan) == before
+    parts = sys.modules["small_parts"].CavMae
+    encode = parts.encode
+    try:  # as if a file that it imports had been edited
+        parts.encode = lambda model, inputs: {n: 0 * v for n, v in encode(model, inputs).items()}
+        assert keys(plan) != before
+    finally:
+        parts.encode = encode
+
+
+@pytest.fixture
+def clips(tmp_path, media, one):
+    root = media.write_folders(tmp_path / "clips")
+    torch.manual_seed(0)
+    save_weights(
+        CavMae(embed_dim=16, num_heads=2, depth=1, num_classes=2), tmp_path / "m.safetensors"
+    )
+    data = DataOptions("folder", root=root)
+    return replace(one, data=data, models=(str(tmp_path / "m.safetensors"),))
+
+
+def test_replaced_clips_are_other_data_and_touched_ones_are_not(clips, monkeypatch, tmp_path):
+    before, read = keys(clips), []
+    sound, *_ = sorted(clips.data.root.rglob("*.wav"))
+    whole = sound.read_bytes()
+    results = Workspace(tmp_path / "results", tmp_path / "store", workers=0)
+    run_plan(clips, results, show=False)
+    sound.write_bytes(whole[:-100] + bytes(100))
+    assert keys(clips) != before
+    run_plan(clips, results, show=False)
+    assert len(dasp.results(results.results)) == 2
+    sound.write_bytes(whole)
+    assert keys(clips) == before
+    monkeypatch.setattr("dasp.bench.datasets.file_digest", lambda path: read.append(path) or "")
+    _hashes.clear()  # as in a new process
+    assert keys(clips) == before
+    assert not read
+    os.utime(sound)
+    keys(clips)
+    assert read == [sound]
+
+
+@pytest.mark.parametrize("option", ["noise_dir", "frost_dir"])
+def test_recordings_enter_the_key_by_content(clips, media, tmp_path, option):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    changed = replace(clips, data=replace(clips.data, **{option: folder}))
+    (folder / "x.wav").write_bytes(b"1")
+    before = keys(changed)
+    (folder / "x.wav").write_bytes(b"2")
+    assert keys(changed) != before
+    (folder / "x.wav").write_bytes(b"1")
+    assert keys(changed) == before
+
+
+@pytest.mark.parametrize("damage", [b"[]", b"{", b"\xff", b'{"a/0.wav": 3}'])
+def test_a_damaged_list_of_hashes_is_made_again(clips, damage):
+    before = keys(clips)
+    (clips.data.root / HASHES).write_bytes(damage)
+    _hashes.clear()
+    assert keys(clips) == before
+
+
+def test_a_corruption_of_the_users_own_changes_no_protocol(one):
+    plan = replace(one, protocols=("continual/video", "interleaved", "pairs", "mixed"))
+    plan = replace(plan, corruptions=())
+    before, entries = keys(plan), registry("video")._entries
+    entries["mine"] = entries["fog"]
+    try:
+        assert keys(plan) == before
+        only = replace(plan, protocols=("continual/video",), corruptions=("mine",))
+        assert only.jobs()[0][1].run.visits == 1
+    finally:
+        del entries["mine"]
