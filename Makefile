@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run demo paper robust test test-page lint docs benchmarks clean
+.PHONY: run demo paper robust test test-page soak lint docs benchmarks clean
 
 run: .venv/run.stamp
 	$(BIN)/dasp bench quick --results out/quick
@@ -18,7 +18,7 @@ robust: .venv/run.stamp
 	$(BIN)/dasp bench robust --results results/robust
 
 test: .venv/dev.stamp
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 	$(MAKE) --no-print-directory lint
 
 test-page: .venv/browser.stamp
@@ -72,3 +72,8 @@ benchmarks: .venv/benchmarks.stamp
 
 clean:
 	rm -rf .venv
+
+# Twenty minutes among faults of every kind, and ten thousand odd files of each kind: tests/faults.
+soak: .venv/dev.stamp
+	$(BIN)/python tests/faults/soak.py
+	DASP_FUZZ=10000 $(BIN)/pytest -n auto tests/faults -k "fuzz or any_bytes or any_values or any_kind or any_line"
