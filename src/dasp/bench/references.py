@@ -114,7 +114,7 @@ def _answer(model: nn.Module, inputs: Inputs) -> str:
 
 def _bytes(value: Tensor) -> memoryview:
     flat = value.detach().cpu().contiguous().reshape(-1)
-    return cast(memoryview, flat.view(torch.uint8).numpy().data)
+    return flat.view(torch.uint8).numpy().data
 
 
 def model_names(digests: Mapping[str, str]) -> dict[str, str]:
@@ -143,7 +143,7 @@ def model_name(reference: str, parts: int = 0) -> str:
     file, colon, function = plain.rpartition(":")
     path = Path(file if colon else plain).with_suffix("")
     words = [path.name] if not parts else ["/".join(path.resolve().parts[-parts:])]
-    return ":".join(words + [function] * bool(parts and colon) + [kind] * (kind is not None))
+    return ":".join(words + [function] * bool(parts and colon) + ([kind] if kind else []))
 
 
 def split_kind(reference: str) -> tuple[str, Kind | None]:
