@@ -27,7 +27,7 @@ from dasp.bench.datasets import DataOptions
 from dasp.bench.features import FeatureSpec, own_domain
 from dasp.bench.plan import MAIN_PROTOCOLS, Job, load_plan
 from dasp.bench.references import find_method
-from dasp.data import SPECS
+from dasp.data import SPECS, Sample
 from dasp.models import CavMae
 from dasp.streams.domains import SEVERITIES, Domain, DomainDamage
 from dasp.streams.protocols import visits
@@ -58,6 +58,10 @@ class Sized:
 
     def damage(self, domain: Domain) -> DomainDamage:
         return DomainDamage(domain)
+
+    def samples(self, modality: str, domain: Domain | None) -> list[Sample]:
+        shape = {"audio": (16, 128), "video": (3, 16, 16)}[modality]  # of `stand_in`
+        return [Sample({modality: torch.zeros(shape)}, 0, "")]
 
     def source(self, count: int) -> "Sized":
         return replace(self, clips=count)

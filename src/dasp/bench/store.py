@@ -63,7 +63,8 @@ class Store:
                 array: Array = np.load(path, mmap_mode="r")
             except FileNotFoundError as error:
                 # Removed meanwhile, by a process that needed room or with the whole folder.
-                if Path(str(error.filename)).parent == self.folder:
+                gone = Path(str(error.filename)).absolute()
+                if gone.is_relative_to(os.path.realpath(self.folder)):
                     continue
                 raise  # of the data set itself
             if len(array) != rows:
