@@ -51,15 +51,6 @@ def test_a_save_goes_through_a_link_and_keeps_permissions(tmp_path):
     assert other.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_what_is_written_to_a_private_file_is_never_open_to_others(tmp_path):
-    target = tmp_path / "file.txt"
-    target.touch(0o600)
-    with atomic_path(target) as part:
-        part.write_text("secret")
-        modes = [place.stat().st_mode & 0o077 for place in (part, part.parent)]
-        assert 0 in modes
-
-
 def test_parts_of_killed_processes_are_removed_and_those_of_live_ones_are_kept(tmp_path, writer):
     def hidden():
         return [path.name for path in tmp_path.glob(".*")]

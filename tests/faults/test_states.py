@@ -17,7 +17,7 @@ from torch import nn
 
 import dasp
 from dasp.bench.checks import trial
-from dasp.core.errors import DaspError, InputError, StateError
+from dasp.core.errors import DaspError, StateError
 from dasp.models import Toy
 from dasp.streams.synthetic import CLEAN, SyntheticWorld
 
@@ -408,8 +408,3 @@ def test_a_fork_during_a_call_does_not_hang_the_child():
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert status == 0, "the child hung or failed"
-
-
-def test_the_input_is_an_error_not_a_hang_when_it_is_not_a_batch():
-    with pytest.raises(InputError):
-        adapted("dasp")({"audio": None})
