@@ -257,7 +257,9 @@ def _in_workers(
         while waiting:
             yield waiting.popleft().result()
     except (KeyboardInterrupt, GeneratorExit):  # nobody waits for what is under way
-        for worker in list((pool._processes or {}).values()):
+        # Results that are made ahead are large: a kill could leave half of one in the pipe, and
+        # the pool would wait for the rest of it for ever.
+        for worker in [] if ahead else list((pool._processes or {}).values()):
             worker.kill()
         raise
     finally:
