@@ -58,7 +58,7 @@ class Manifest:
         twice = [name for name, n in Counter(clip.id for clip in self.clips).items() if n > 1]
         if twice:
             raise DataError(
-                f"{self.name}: {len(twice)} duplicated id(s): {', '.join(twice[:20])}. Each clip "
+                f"{self.root}: {len(twice)} duplicated id(s): {', '.join(twice[:20])}. Each clip "
                 "needs a unique id, as it names files and seeds: remove the duplicates."
             )
 
