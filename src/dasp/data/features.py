@@ -36,7 +36,7 @@ def fbank(
     The mean of each wave is subtracted first; Hann window, power spectrum, no dither.
 
     Every step is rounded to float32 where Kaldi rounds; the Fourier transform is computed in
-    float64. Builds of Kaldi that also transform in float64 agree to 1e-4 on any signal. Those that
+    float64. Builds of Kaldi that also transform in float64 agree within 3e-4. Those that
     transform in float32 add noise of 5e-7 of a frame's largest amplitude: they agree to 1e-3
     within 60 dB of it.
 
