@@ -14,8 +14,9 @@ import dasp
 from dasp.bench.checks import trial
 from dasp.core.errors import ContractError, OptionError, StateError
 from dasp.core.types import Step
-from dasp.methods.loop import Loop, learns_from
+from dasp.methods.loop import learns_from
 from dasp.methods.rebalance import rebalance
+from dasp.methods.state import Memory
 from dasp.models import Toy
 from dasp.service import events
 from dasp.streams.synthetic import SyntheticWorld
@@ -462,7 +463,7 @@ def test_a_log_that_cannot_be_is_refused_before_the_model_is_touched(tmp_path):
 
 
 def test_without_a_log_nothing_is_asked_of_the_weights(batches, monkeypatch):
-    monkeypatch.setattr(Loop, "distances", lambda self: pytest.fail("asked"))
+    monkeypatch.setattr(Memory, "distances", lambda self: pytest.fail("asked"))
     dasp.adapt(Toy(seed=1), "dasp")(batches[0])
 
 

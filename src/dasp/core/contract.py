@@ -119,13 +119,9 @@ def check_need(model: nn.Module, need: type, method: str) -> None:
 
 
 def check_batch(
-    batch: Inputs,
-    model: MultiModalModel,
-    kind: str = "inputs",
-    part: bool = False,
-    no_samples: bool = False,
+    batch: Inputs, model: Any, kind: str = "inputs", part: bool = False, no_samples: bool = False
 ) -> None:
-    """Check a batch of "inputs" or "tokens" against the model's modalities.
+    """Check a batch of "inputs" or "tokens": modalities, shapes, and the model's dtype and device.
 
     With `part` modalities may be missing, but not all of them. With `no_samples` B may be 0.
     """
@@ -139,6 +135,7 @@ def check_batch(
     missing = [name for name in model.modalities if name not in batch]
     if missing and not (part and batch):
         raise InputError(f"{kind} lack {', '.join(missing)}: the model has {model.modalities}.")
+    parameter = next(model.parameters(), None)
     for name, value in batch.items():
         if not isinstance(value, Tensor):
             absent = f" Omit '{name}' if it is missing." if value is None else ""
@@ -150,28 +147,19 @@ def check_batch(
             raise InputError(
                 f"tokens of '{name}' have shape {shape}, expected (B, N, {model.embed_dim})."
             )
+        if parameter is not None and value.device != parameter.device:
+            raise InputError(
+                f"'{name}' is on {value.device} and the model on {parameter.device}: "
+                f"pass inputs['{name}'].to('{parameter.device}')."
+            )
+        if parameter is not None and value.is_floating_point() and value.dtype != parameter.dtype:
+            raise InputError(
+                f"'{name}' is {value.dtype} and the model is {parameter.dtype}: "
+                f"pass inputs['{name}'].to({parameter.dtype})."
+            )
     sizes = {name: len(value) for name, value in batch.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"modalities differ in batch size: {sizes}.")
-
-
-def check_placement(batch: Inputs, model: nn.Module) -> None:
-    """Check that a batch has the dtype and the device of the model's parameters."""
-    parameter = next(model.parameters(), None)
-    if parameter is None:
-        return
-    dtype, device = parameter.dtype, parameter.device
-    for name, value in batch.items():
-        if value.is_floating_point() and value.dtype != dtype:
-            raise InputError(
-                f"'{name}' is {value.dtype} and the model is {dtype}: "
-                f"pass inputs['{name}'].to({dtype})."
-            )
-        if value.device != device:
-            raise InputError(
-                f"'{name}' is on {value.device} and the model on {device}: "
-                f"pass inputs['{name}'].to('{device}')."
-            )
 
 
 def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:

@@ -27,6 +27,8 @@ from dasp.core.types import Inputs, Tokens
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+    from dasp.methods.base import Method
+
 POINTS = ("failed", "call", "rows", "sum", "clean batch", "end")
 
 
@@ -213,6 +215,16 @@ class Ranks:
 
 
 ALONE = Ranks(None, torch.device("cpu"))
+
+
+@contextmanager
+def apart(method: "Method") -> Iterator[None]:
+    """Let a method see only this rank's samples within this block."""
+    ranks, method.group = method.group, ALONE
+    try:
+        yield
+    finally:
+        method.group = ranks
 
 
 def with_stand_in(batch: Tokens) -> dict[str, Tensor]:

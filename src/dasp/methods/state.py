@@ -130,16 +130,15 @@ class Memory:
     def capture(self, whole: bool = True) -> Snapshot:
         """Copy the state; if not `whole`, only what a call that learns nothing could change."""
         tensors = {f"buffer/{n}": self._copy_of(n, b) for n, b in self._model_buffers().items()}
-        if not whole:
-            return Snapshot(tensors, self.batch_index, whole=False)
-        tensors |= {f"weight/{n}": p.detach().clone() for n, p in self.weights.items()}
-        tensors |= {f"buffer/{n}": b.clone() for n, b in self.buffers().items()}
-        moments = self.optimizer.state if self.optimizer else {}
-        for name, parameter in self.weights.items():
-            for key, value in moments.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer/{name}/{key}"] = value.clone()
-        return Snapshot(tensors, self.batch_index)
+        if whole:
+            tensors |= {f"weight/{n}": p.detach().clone() for n, p in self.weights.items()}
+            tensors |= {f"buffer/{n}": b.clone() for n, b in self.buffers().items()}
+            moments = self.optimizer.state if self.optimizer else {}
+            for name, parameter in self.weights.items():
+                for key, value in moments.get(parameter, {}).items():
+                    if isinstance(value, Tensor):
+                        tensors[f"optimizer/{name}/{key}"] = value.clone()
+        return Snapshot(tensors, self.batch_index, whole)
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot, keep_index: bool = False) -> None:
@@ -156,17 +155,31 @@ class Memory:
             parameter.grad = None
         for name, buffer in self.buffers().items():
             _overwrite(buffer, snapshot.tensors[f"buffer/{name}"])
-        if self.optimizer:
-            self.optimizer.state.clear()
-            for path, value in snapshot.tensors.items():
-                if path.startswith("optimizer/"):
-                    name, key = path.removeprefix("optimizer/").rsplit("/", 1)
-                    parameter = self.weights[name]
-                    moments = value.shape == parameter.shape  # Adam's counter stays on the CPU
-                    value = value.clone().to(parameter.device) if moments else value.clone()
-                    self.optimizer.state[parameter][key] = value
+        self.forget_moments()
+        for path, value in snapshot.tensors.items():
+            if path.startswith("optimizer/") and self.optimizer:
+                name, key = path.removeprefix("optimizer/").rsplit("/", 1)
+                parameter = self.weights[name]
+                moments = value.shape == parameter.shape  # Adam's counter stays on the CPU
+                value = value.clone().to(parameter.device) if moments else value.clone()
+                self.optimizer.state[parameter][key] = value
         if not keep_index:
             self.batch_index = snapshot.batch_index
+
+    @torch.no_grad()
+    def distances(self) -> dict[str, float]:
+        """Return how far the weights are from their source, ‖θ − θ₀‖, by the adapters' modality.
+
+        Weights that belong to no modality's adapter count as "shared".
+        """
+        squares: dict[str, list[Tensor]] = {}
+        source = self.source().tensors
+        for path, weight in self.weights.items():
+            kind, _, rest = path.partition(".")
+            owner = rest.split(".")[0] if kind == "adapters" else "shared"
+            change = weight.float() - source[f"weight/{path}"].float()
+            squares.setdefault(owner, []).append(change.square().sum())
+        return {owner: float(torch.stack(own).sum().sqrt()) for owner, own in squares.items()}
 
     def checksum(self) -> int:
         """Return a number that differs where ranks' weights differ, independent of the order."""
@@ -176,13 +189,12 @@ class Memory:
     def digest(self, source: Snapshot) -> str:
         """Return a hash of the model's weights in the source state: names, shapes and bytes."""
         digest = hashlib.sha256()
-        model = self.method.model
+        model, tensors = self.method.model, source.tensors
         for name, value in sorted(model.state_dict().items()):
-            value = source.tensors.get(f"weight/model.{name}", value)
-            value = source.tensors.get(f"buffer/model.{name}", value)
+            value = tensors.get(f"weight/model.{name}", value)
+            value = tensors.get(f"buffer/model.{name}", value)
             digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
-            flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            digest.update(flat.numpy().data)
+            digest.update(_bytes(value))
         digest.update(getattr(model, "faster_encoders", "").encode())  # other tokens, other states
         return digest.hexdigest()
 
@@ -214,35 +226,34 @@ class Memory:
             raise StateError(f"{where}: batch_index {index!r} or its tensors are damaged.")
         model = {f"buffer/{n}" for n in self._model_buffers()}
         tensors = {n: v for n, v in self.source().tensors.items() if n in model} | tensors
-        if wrong := [f"{name} {why}" for name, why in self._misfits(tensors)]:
+        if wrong := list(self._misfits(tensors)):
             raise StateError(f"{where} is damaged or does not fit: {'; '.join(wrong[:5])}.")
         return Snapshot(tensors, index)
 
-    def _misfits(self, tensors: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield each tensor that is missing, of no use, or cannot be what it should be."""
-        weights = {f"weight/{n}": w for n, w in self.weights.items()}
+    def _misfits(self, tensors: dict[str, Any]) -> Iterator[str]:
+        """Say of each tensor that is missing, of no use, or cannot be what it should be."""
         buffers = {f"buffer/{n}": b for n, b in (self._model_buffers() | self.buffers()).items()}
-        needed = weights | buffers
-        yield from ((name, "is missing") for name in needed if name not in tensors)
+        needed = {f"weight/{n}": w for n, w in self.weights.items()} | buffers
+        yield from (f"{name} is missing" for name in needed if name not in tensors)
         keys: dict[str, set[str]] = {}  # of the optimizer's tensors, by weight
         for name, value in tensors.items():
             weight, _, key = name.removeprefix("optimizer/").rpartition("/")
             moment = name.startswith("optimizer/") and weight in self.weights
             like = self.weights[weight] if moment else needed.get(name)
-            if like is None or not isinstance(value, Tensor):
-                yield name, "is not part of this adaptation"
-            elif name in buffers:  # which may grow
-                if value.dtype != like.dtype or value.ndim != like.ndim:
-                    yield name, f"has {_kind(value)} instead of {_kind(like)}"
-            elif value.shape != like.shape and not (moment and value.numel() == 1):
-                yield name, f"has {_kind(value)} instead of {_kind(like)}"
-            elif value.dtype != like.dtype or not torch.isfinite(value).all():
-                yield name, f"has {_kind(value)}, or values that are not finite"
             if moment:
                 keys.setdefault(weight, set()).add(key)
+            if like is None or not isinstance(value, Tensor):
+                yield f"{name} is not part of this adaptation"
+                continue
+            grows, single = name in buffers, moment and value.numel() == 1
+            fits = single or (value.ndim == like.ndim if grows else value.shape == like.shape)
+            if value.dtype != like.dtype or not fits:
+                yield f"{name} has {_kind(value)} instead of {_kind(like)}"
+            elif not grows and not torch.isfinite(value).all():
+                yield f"{name} has values that are not finite"
         whole = set().union(*keys.values())
         for weight, found in keys.items():
-            yield from ((f"optimizer/{weight}/{key}", "is missing") for key in whole - found)
+            yield from (f"optimizer/{weight}/{key} is missing" for key in whole - found)
 
     def _belonging(self) -> State:
         if self._source_digest is None:  # hashed once
@@ -315,8 +326,12 @@ def _checksum(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256(json.dumps(dict(texts), sort_keys=True).encode())
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {_kind(value)}\n".encode())
-        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(_bytes(value))
     return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 class Checkpoint:
