@@ -45,7 +45,7 @@ def own_names():
     """Take back what pages register."""
     from dasp.corruptions.base import registry
 
-    entries = [dasp.METHODS._entries, registry("video")._entries]
+    entries = [dasp.METHODS, registry("video")]
     before = [dict(names) for names in entries]
     yield
     for names, old in zip(entries, before, strict=True):
