@@ -315,7 +315,7 @@ def test_rebalancing_one_sample_at_a_time_and_in_half_precision(batches):
     for row in range(12):
         one = {name: value[row : row + 1].bfloat16() for name, value in batches[0].items()}
         assert torch.isfinite(tta(one).logits).all()
-    rows = tta.memory.buffers()["rebalancer.rows"]
+    rows = tta.method.rebalancer.rows
     assert rows.shape == (8, 8)
     assert rows.dtype == torch.float32
 

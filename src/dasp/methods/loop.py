@@ -1,7 +1,6 @@
 """The update loop, written once for all methods: check a batch, infer, adapt, guard, restore.
 
-`dasp.adapt` returns an `Adaptation`, the handle that users call. It takes turns, counts and logs;
-the batch itself goes through `Loop`, which calls the method.
+Users call an `Adaptation`, which takes turns, counts and logs. The batch goes through `Loop`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 LOOP_VERSION = 1
-"""Results are stored under this number: increase it when an edit of the loop, or of what several
-methods share, changes numbers."""
+"""Results are stored under it: increase it when an edit of what methods share changes numbers."""
 
 OVERFLOW = "the model's prediction is NaN or Inf, "
 
@@ -134,7 +132,8 @@ def _join_group(adaptation: "Adaptation") -> None:
     facts = {"method": said["method"], **said["hyper"], "seed": method.seed}
     facts |= asdict(adaptation.options)
     group.meet(lambda: facts | {"the model's weights": memory.digest(memory.capture())}, rows=0)
-    group.share([*memory.weights.values(), *memory.buffers().values()])
+    own = (buffer for name, buffer in method.named_buffers() if not name.startswith("model."))
+    group.share([*memory.weights.values(), *own])
 
 
 class Adaptation:
@@ -307,11 +306,11 @@ class Adaptation:
         Any other is refused and changes nothing. lr, steps and predict are not part of a state;
         the counters describe this run and stay (`resume` takes them over too).
         """
-        self._load(state, "this state")
+        self._load(state, None)
 
     def load(self, path: str | Path) -> None:
         """Take over a state from a file of `save` or a checkpoint, as `load_state` does."""
-        self._load(read_state(path), str(path), path)
+        self._load(read_state(path), path)
 
     def resume(self) -> int:
         """Continue from the checkpoint; return the number of batches already processed (0 if none).
@@ -320,24 +319,23 @@ class Adaptation:
         """
         if self._checkpoint is None:
             raise OptionError('resume() needs a checkpoint: adapt(…, checkpoint="a path").')
-        path, counters = self._checkpoint.path, self._recorder.counters
+        path = self._checkpoint.path
         if not path.exists():
             return 0
+        self._load(read_state(path), path, resumes=True)
+        self._checkpoint.written_at = self._recorder.counters.totals["batches"]
+        return self._checkpoint.written_at
+
+    def _load(self, state: State, path: str | Path | None, resumes: bool = False) -> None:
         with self._in_use():
-            state = read_state(path)
-            snapshot, then = self.memory.unpack(state, str(path)), state.get("counters")
-            if not counters.fits(then):
+            snapshot = self.memory.unpack(state, str(path or "this state"))
+            counters, then = self._recorder.counters, state.get("counters")
+            if resumes and not counters.fits(then):
                 raise StateError(f"{path}: its counters are damaged ({str(then)[:60]}).")
             self.memory.restore(snapshot)
-            counters.take(state["counters"])
-            self._recorder.event("resume", path)
-            self._checkpoint.written_at = counters.totals["batches"]
-            return self._checkpoint.written_at
-
-    def _load(self, state: State, where: str, path: str | Path | None = None) -> None:
-        with self._in_use():
-            self.memory.restore(self.memory.unpack(state, where))
-            self._recorder.event("load", path)
+            if resumes:
+                counters.take(state["counters"])
+            self._recorder.event("resume" if resumes else "load", path)
 
     def _packed(self) -> State:
         return self.memory.pack(self._recorder.counters.as_dict())
@@ -356,7 +354,7 @@ class Loop:
         self.memory = Memory(method, options.lr)
 
     def run(self, batch: Inputs, kind: str, frozen: bool, before: Snapshot) -> Outcome:
-        """Check a batch of "inputs" or "tokens" and run it; `before` is the present state.
+        """Run a batch of "inputs" or "tokens"; `before` is the present state.
 
         If another rank fails, this rank's samples are predicted and nothing is learned.
         """
@@ -443,7 +441,7 @@ class Loop:
             step = self._step(batch) if number else first
             if step.rollback is not None:
                 self.method.roll_back()
-                self.memory.forget_moments()
+                self.memory.set_moments({})  # they belong to weights that are gone
                 return self._outcome(step, self._predict(batch).logits, rollback=step.rollback)
             if step.loss is None:
                 break

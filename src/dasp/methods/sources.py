@@ -1,8 +1,7 @@
 """The source weights of models that are adapted more than once, whatever happens to the handles.
 
-Methods that leave the model's own weights alone (Source, DASP, TSA) may share a model. If one of
-them trains those weights, adapting the model again returns it to its source state and closes the
-earlier adaptations: their next call raises an error instead of giving a wrong number.
+Methods that leave the model's own weights alone may share a model. If one trains those weights,
+adapting the model again returns it to its source state and closes the earlier adaptations.
 """
 
 import threading

@@ -57,9 +57,7 @@ class Sumi(Method):
     least alone_floor) and the joint prediction is certain enough (H at most joint_limit).
 
     `stream_length` is the number of batches until the next reset (times `steps`, if that is not
-    1), which decides how far the stream has gone: t/T. Beyond it t/T stays at 1. A step costs the
-    encoders once and the fusion three times (in the second half of the stream only one of them
-    with gradient); the prediction that counts is one more forward, after the update.
+    1), which decides how far the stream has gone: t/T. Beyond it t/T stays at 1.
     """
 
     version = 1
