@@ -139,8 +139,8 @@ def _join_group(adaptation: "Adaptation") -> None:
 class Adaptation:
     """A model that adapts while it is used: calling it *is* adapting.
 
-    Whatever goes wrong inside a call (a bad batch, an exception raised by the model), the state
-    afterwards is the state before it. Calls from several threads are run one after another.
+    Whatever goes wrong inside a call, the state afterwards is the state before it. Calls from
+    several threads are run one after another.
     """
 
     model: nn.Module
@@ -433,8 +433,8 @@ class Loop:
 
     def _adapt(self, batch: Tokens) -> Outcome:
         """Take the steps of one batch, and report the prediction that was asked for."""
-        first = step = self._step(batch)
-        why, updated, restart = None, False, False
+        first = self._step(batch)
+        updated = restart = False
         if not (rows := predicted_rows(first.logits)).all():
             return self._outcome(first, first.logits, rejected=OVERFLOW + which(rows))
         for number in range(self.options.steps):
@@ -507,10 +507,10 @@ def learns_from(method: Method, batch: Tokens) -> bool:
     """Tell whether a method learns from a batch, given the modalities that it lacks.
 
     A method that treats modalities alike runs as usual on those present: weights of an absent one
-    get no gradient, so the optimizer does not move them. A method that weighs modalities against
-    each other learns nothing from such a batch: one for exactly two of them, one that trains how
-    the fusion attends, and one that says so (`Method.learns_from_part`). The prediction is then
-    made with the model's current weights, without what the method put around them.
+    get no gradient and stay. A method that weighs modalities against each other learns nothing:
+    one for exactly two of them, one that trains how the fusion attends, and one that says so
+    (`Method.learns_from_part`). The model's current weights then predict, without what the method
+    put around them.
     """
     if len(batch) == len(method.model.modalities):
         return True

@@ -31,10 +31,9 @@ def rebalance(
         b = λ·log(target / m̃(b)),   m̃ = (n·m + C·target) / (n + C),   1/λ = (1 − s)/s + C/n
 
     found by damped Sinkhorn iterations, each at most λ/(1 + λ) times as far from it as the last.
-    It is a compromise between the rows as they are and an even marginal: strength s = 0 changes
-    nothing, s = 1 asks for the target as firmly as n samples allow. The C imagined uninformative
-    samples keep a short stream from being spread over classes that it had no time to show. A class
-    ruled out by −inf stays so. `target` (C,) are the classes' frequencies, above 0; None: equal.
+    Strength s = 0 changes nothing, s = 1 asks for the target as firmly as n samples allow. The C
+    imagined uninformative samples keep a short stream from being spread over classes that it had no
+    time to show. −inf rules a class out. `target` (C,) are the classes' frequencies; None: equal.
 
     >>> logits = torch.tensor([[3.0, 0.0], [0.2, 0.0], [2.0, 0.0], [0.1, 0.0]])
     >>> logits.argmax(dim=1).tolist(), rebalance(logits, logits[:0], 0.8).argmax(dim=1).tolist()

@@ -26,9 +26,7 @@ PATIENCE = 0.02  # how fast the running level follows, per batch
 class Robust(Dasp):
     """DASP that compares each modality with itself when clean, and guards what it learns.
 
-    Paper: none; this method was made for this library in 2026. It builds on He, Guo and Jin,
-    "Decoupling Stability and Plasticity for Multi-Modal Test-Time Adaptation", CVPR 2026, in the
-    released variant (`Dasp`).
+    Paper: none; this method was made for this library in 2026, on the released variant of `Dasp`.
 
     - `score="profile"`: how far each sample's profile (`dasp.methods.diagnosis`) is from those of
       the clean samples given to `fit`. A modality is biased if clean batches would get that far in

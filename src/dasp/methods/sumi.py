@@ -119,10 +119,8 @@ class Sumi(Method):
     def _time(self) -> float:
         """Return t/T, the share of the stream that has passed."""
         if self.stream_length is None:
-            raise OptionError(
-                "Sumi needs the number of batches until the next reset: "
-                'dasp.adapt(model, "sumi", stream_length=100).'
-            )
+            call = 'dasp.adapt(model, "sumi", stream_length=100)'
+            raise OptionError(f"Sumi needs the number of batches until the next reset: {call}.")
         return min(int(self.seen) / self.stream_length, 1.0)
 
     def _alone(self, tokens: Tokens) -> list[Tensor]:
