@@ -71,7 +71,7 @@ def test_an_option_is_varied_one_value_per_row():
     plan = plan_from(content, "mine.toml")
     assert list(plan.methods) == ["source", "dasp", "dasp delta=0.01", "dasp delta=0.1"]
     assert plan.methods["dasp delta=0.1"] == MethodRow("dasp", {"delta": 0.1})
-    with pytest.raises(OptionError, match="row varied"):
+    with pytest.raises(OptionError, match="unknown row in vary"):
         plan_from(content | {"methods": ["source"]}, "mine.toml")
 
 

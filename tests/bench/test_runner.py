@@ -18,7 +18,7 @@ from dasp.bench.features import Features
 from dasp.bench.plan import MethodRow, with_methods
 from dasp.bench.references import find_model
 from dasp.bench.results import claimed, is_done, read_folder, read_plans, write_result
-from dasp.bench.runner import jobs_to_do, run_plan
+from dasp.bench.runner import run_plan, survey
 from dasp.core.errors import ContractError, DataError, OptionError
 
 SMALL = Path(__file__).with_name("small.py")
@@ -34,7 +34,7 @@ def test_a_second_run_does_nothing_and_other_settings_stand_beside(plan, workspa
     assert run_plan(plan, workspace, "mine", show=False) == first
     (record,) = read_plans(workspace.results)  # the last settings, and no run of the others
     assert record.rows == [(label, job.run.key) for label, job in plan.jobs()]
-    assert jobs_to_do(other.jobs(), workspace.results) == []
+    assert survey(other.jobs(), workspace.results)[0] == []
     assert len(packed) < (workspace.results / "runs.jsonl.gz").stat().st_size
 
 
@@ -50,7 +50,7 @@ def test_workers_and_the_store_do_not_change_a_bit(plan, workspace, elsewhere, c
 
 def test_rows_that_are_the_same_run_are_run_once(one_run, workspace):
     twice = replace(one_run, methods={"a": one_run.methods["dasp"], "b": one_run.methods["dasp"]})
-    assert len(jobs_to_do(twice.jobs(), workspace.results)) == 1
+    assert len(survey(twice.jobs(), workspace.results)[0]) == 1
     rows = run_plan(twice, workspace, show=False)
     assert rows["a"] == rows["b"]
 
@@ -82,7 +82,7 @@ def test_a_damaged_result_is_made_again(one_run, workspace, counted, packed):
 
 
 def test_what_another_runner_has_finished_and_packed_is_not_run_again(watched, workspace, begun):
-    todo = jobs_to_do(watched.jobs(), workspace.results)
+    todo = survey(watched.jobs(), workspace.results)[0]
     run_plan(watched, workspace, show=False)
     local.run(todo, workspace, show=False)  # a runner that began with the same list
     assert len(begun()) == 4

@@ -80,7 +80,7 @@ class Pool:
                     self.store.get(
                         {"kind": "soak", "name": name, "number": number % POOL},
                         SIZE,
-                        lambda clock, value=value: iter([value.numpy()]),
+                        lambda value=value: iter([value.numpy()]),
                     )
                 )
             )

@@ -1,6 +1,9 @@
 """Results belong to the code and the data that made them: what changes a key, and what does not."""
 
+import gzip
 import os
+import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +12,7 @@ import pytest
 import torch
 
 import dasp
+from dasp.bench.code import PACKAGE, code_of, read_code
 from dasp.bench.datasets import HASHES, DataOptions, _hashes
 from dasp.bench.engines import Workspace
 from dasp.bench.plan import MethodRow, Plan
@@ -167,3 +171,51 @@ def test_a_corruption_of_the_users_own_changes_no_protocol(one):
         assert only.jobs()[0][1].run.visits == 1
     finally:
         del entries["mine"]
+
+
+def test_the_code_of_a_method_is_what_it_runs_without_comments(tmp_path):
+    tent, robust = code_of("tent"), code_of("robust")
+    shared = {"methods/losses.py", "methods/loop.py", "streams/protocols.py", "bench/cells.py"}
+    assert shared | {"methods/tent.py", "models/cav_mae.py"} <= set(tent)
+    assert {"methods/diagnosis.py", "methods/dasp.py"} <= set(robust) - set(tent)
+    assert not {"methods/eata.py", "cli/main.py", "report/tables.py"} & set(robust)
+    for name in ("methods/losses.py", "methods/loop.py", "methods/diagnosis.py"):
+        text, copy = (PACKAGE / name).read_text(), tmp_path / Path(name).name
+        for edited, same in ((f"# why\n{text}\n\n", True), (f"{text}\nX = 1\n", False)):
+            copy.write_text(edited.replace('"""', '"""In other words: ', 1))
+            read_code.cache_clear()
+            assert (read_code(copy)[0] == robust[name]) == same
+
+
+def test_results_of_other_code_are_named_and_made_again_if_asked(user):
+    copy = shutil.copytree(PACKAGE, user / "dasp", ignore=shutil.ignore_patterns("*.safetensors"))
+    (user / "own.toml").write_text(
+        f'models = ["{SMALL}:build"]\nmethods = ["source", "tent"]\nprotocols = ["interleaved"]\n'
+        'corruptions = ["fog"]\nbatch_sizes = [8]\n[data]\nsamples = 16\n'
+    )
+
+    def bench(*flags):
+        command = [sys.executable, "-m", "dasp", "bench", "own.toml", "--results", "r", *flags]
+        done = subprocess.run(command, env=environment, cwd=user, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return " ".join(done.stdout.split())
+
+    environment = os.environ | {"PYTHONPATH": str(user), "OMP_NUM_THREADS": "1"}
+    said = bench("--workers", "0")
+    assert "0 done already" in said
+    losses = copy / "methods" / "losses.py"
+    losses.write_text("# A comment.\n" + losses.read_text())
+    said = bench("--dry-run")
+    assert "2 done already" in said
+    assert "other code" not in said
+    losses.write_text(losses.read_text().replace("log_p.exp() * log_p", "log_p.exp() ** 2 * log_p"))
+    said = bench("--dry-run")
+    assert "2 of them were made by other code of methods/losses.py, with the same version" in said
+    before = gzip.decompress((user / "r" / "runs.jsonl.gz").read_bytes())
+    bench("--workers", "0", "--again")
+    said = bench("--dry-run")
+    assert "2 done already" in said
+    assert "other code" not in said
+    after = gzip.decompress((user / "r" / "runs.jsonl.gz").read_bytes())
+    assert len(after.splitlines()) == len(before.splitlines()) == 2
+    assert after != before

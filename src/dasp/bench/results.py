@@ -16,7 +16,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -138,8 +138,8 @@ class Counts:
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Return checked counts from plain data."""
         domains = [DomainCount(**domain) for domain in content["domains"]]
-        parts = {"domains": domains, "batches": BatchCounts(**content["batches"])}
-        counts = cls(**{**content, **parts})
+        batches = BatchCounts(**content["batches"])
+        counts = cls(**{**content, "domains": domains, "batches": batches})
         counts.check()
         return counts
 
@@ -149,7 +149,7 @@ class Counts:
         lists: list[Sequence[Any]] = [batches.seen, batches.updated, batches.rejected]
         lists += [*(batches.scores or {}).values(), batches.biased or batches.right]
         stops = len({domain.first_batch for domain in self.domains})
-        clean = {k: v for k, v in (self.clean_after or {}).items() if k != "seen"}
+        clean = [v for k, v in (self.clean_after or {}).items() if k != "seen"]
         consistent = (
             0 <= self.right <= self.seen
             and self.seen > 0
@@ -160,7 +160,7 @@ class Counts:
             and all(d.first_batch + d.batches <= length for d in self.domains)
             and all(int(d.sample_hits().sum()) == d.right for d in self.domains)
             and all(len(d.hits) == 2 * -(-d.seen // 8) for d in self.domains)
-            and all(len(entries) == stops + 1 for entries in clean.values())
+            and all(len(entries) == stops + 1 for entries in clean)
         )
         if not consistent:
             raise InputError("the counts contradict each other")
@@ -187,9 +187,9 @@ class Result:
             run, counts = RunConfig(**content["run"]), content["counts"]
             counted = None if counts is None else Counts.from_dict(counts)
             result = cls(run, counted, dict(content["measured"]))
-        except InputError:
-            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"a field is missing or of the wrong type ({error!r})") from error
         if run.key != content.get("key"):
             raise InputError("its key does not match its settings")
@@ -281,9 +281,9 @@ def _packed_lines(packed: Path) -> Iterator[str]:
         ) from error
 
 
-def done_keys(folder: Path) -> set[str]:
-    """Return the keys of all runs whose results are in a folder, whole."""
-    return {found.run.key for *_, found in _entries(folder) if isinstance(found, Result)}
+def finished(folder: Path) -> dict[str, Result]:
+    """Return all results of a folder that are whole, by key."""
+    return {found.run.key: found for *_, found in _entries(folder) if isinstance(found, Result)}
 
 
 def is_done(folder: Path, run: RunConfig) -> bool:
@@ -314,22 +314,25 @@ def write_result(folder: Path, result: Result) -> Path:
     return path
 
 
-def pack(folder: Path) -> Path:
-    """Move the results of a folder into one compressed file, sorted by key.
+def pack(folder: Path, without: Container[str] = ()) -> Path:
+    """Move the results of a folder into one compressed file, sorted by key, `without` some keys.
 
     What cannot be read stays as it is, until its run is done again.
     """
-    packed, moved = folder / PACKED, []
+    packed, moved, dropped = folder / PACKED, [], False
     results: dict[str, dict[str, Any]] = {}
     damaged: list[str] = []
     with claimed(folder, "pack", wait=True):
         for _, path, text, found in _entries(folder):
             if isinstance(found, Result):
-                results.setdefault(found.run.key, found.as_dict())
                 moved += [path] if path != packed else []
+                if found.run.key in without:
+                    dropped = True
+                else:
+                    results.setdefault(found.run.key, found.as_dict())
             elif path == packed:
                 damaged.append(text.rstrip("\n"))
-        if not moved:
+        if not moved and not dropped:
             return packed
         lines = [json.dumps(results[key], default=str) for key in sorted(results)]
         lines += [line for line in damaged if not any(key in line for key in results)]
