@@ -1,7 +1,6 @@
 """One run: what a method is given, batch by batch, and what is counted."""
 
 import copy
-import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -266,16 +265,6 @@ def test_gathering_ahead_changes_no_bit(plan, features):
         features.ahead = 0
         assert run_job(job, features).counts == ahead
     assert Features(features.dataset, features.model, None).ahead == 0
-
-
-def test_an_array_that_cannot_be_read_is_the_callers_error(one_run, features, monkeypatch):
-    def gone(*_):
-        raise OSError("disk gone")
-
-    monkeypatch.setattr("dasp.bench.features.gather", gone)
-    with pytest.raises(OSError, match="disk gone"):
-        run_job(only_job(one_run), features)
-    assert not [thread for thread in threading.enumerate() if thread.name == "drawn ahead"]
 
 
 @pytest.mark.parametrize("tokens", ["float32", "float16"])

@@ -222,6 +222,17 @@ def test_a_packed_file_that_cannot_be_read_is_named(tmp_path, damage):
             ask(tmp_path)
 
 
+def test_results_of_some_keys_are_removed(tmp_path):
+    for seed in range(4):
+        write_result(tmp_path, result(seed))
+        if seed == 1:
+            pack(tmp_path)
+    keys = [result(seed).run.key for seed in range(4)]
+    pack(tmp_path, without={keys[0], keys[2]})  # one of the packed ones, one of the single ones
+    assert list(finished(tmp_path)) == sorted([keys[1], keys[3]])
+    assert loose(tmp_path) == []
+
+
 def test_folders_without_results_are_refused(tmp_path):
     with pytest.raises(InputError, match="is not a directory"):
         read_folder(tmp_path / "nowhere")

@@ -59,14 +59,15 @@ class Store:
                         if not path.exists():
                             self._write(path, key, rows, make)
                             self._shrink(keep=path)
-                os.utime(path)
-                if why := _damage(path):
-                    _set_aside(path, why)
+                if _is_damaged(path):
+                    _set_aside(path)
                     continue
                 array: Array = np.load(path, mmap_mode="r")
+                with suppress(FileNotFoundError):  # gone already, but open
+                    os.utime(path)
             except FileNotFoundError as error:
                 # Removed meanwhile, by a process that needed room or with the whole folder.
-                gone = Path(str(error.filename)).absolute()
+                gone = Path(os.path.realpath(str(error.filename)))
                 if gone.is_relative_to(os.path.realpath(self.folder)):
                     continue
                 raise  # of the data set itself
@@ -117,32 +118,34 @@ def _header(chunk: Array, rows: int) -> bytes:
     return file.getvalue()
 
 
-def _damage(path: Path) -> str:
-    """Return what is wrong with a file, which a process looks at once; "" if nothing is."""
+def _is_damaged(path: Path) -> bool:
+    """Verify the checksum of a file, once per process."""
     status = path.stat()
     seen = (str(path), status.st_ino, status.st_size)
     if seen in _VERIFIED:
-        return ""
+        return False
     try:
         right = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["checksum"]
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return "its checksum is missing"
+    except FileNotFoundError:  # it is written first: somebody is removing both
+        path.unlink(missing_ok=True)
+        raise
+    except (ValueError, TypeError, KeyError):
+        return True
     found = 0
     with path.open("rb") as file:
         while block := file.read(BLOCK):
             found = zlib.crc32(block, found)
-    if found != right:
-        return "its checksum does not match"
-    _VERIFIED.add(seen)
-    return ""
+    if found == right:
+        _VERIFIED.add(seen)
+    return bool(found != right)
 
 
-def _set_aside(path: Path, why: str) -> None:
+def _set_aside(path: Path) -> None:
     with FileLock(path.with_suffix(".lock")):
-        if _damage(path):  # another process may have made it again
+        if _is_damaged(path):  # another process may have made it again
             aside = path.with_name(f"damaged-{path.name}")
             path.replace(aside)
-            text = f"{path} is damaged ({why}): set aside as {aside.name}, and made again."
+            text = f"{path} is damaged, set aside as {aside.name}, and made again."
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
