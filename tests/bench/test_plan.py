@@ -224,6 +224,7 @@ def test_methods_by_name_or_file(plan):
         ({"data": DataOptions("shapes")}, "did you mean 'sounding_shapes'"),
         ({"data": DataOptions("kinetics50")}, "needs its directory: give --root"),
         ({"models": (f"{SMALL}:build:int8",)}, "Tent tunes the encoders"),
+        ({"data": DataOptions(samples=10**9)}, "takes more than a year: lower samples"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_runs(plan, change, message):

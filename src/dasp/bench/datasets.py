@@ -86,7 +86,7 @@ class Dataset(Protocol):
         """Return what a domain does to this data set."""
 
     def source(self, count: int) -> "Dataset":
-        """Return clean training samples, for methods that are fitted before they adapt."""
+        """Return clean training samples, for methods that are fitted first."""
 
 
 @dataclass(frozen=True)
@@ -252,20 +252,16 @@ def content_digest(root: Path, paths: Sequence[Path], keep: bool = False) -> str
 
     With `keep`, their hashes are written to a file at the root, unless that is read-only.
     """
-    known, kept, rows = _hashes.setdefault(root, {}), root / HASHES, []
+    known, kept, rows, new = _hashes.setdefault(root, {}), root / HASHES, [], False
     if keep and not known:
         with suppress(OSError, ValueError, TypeError):
             known |= json.loads(kept.read_text(encoding="utf-8"))
-    new = False
     for path in paths:
         name = os.path.relpath(path, root)
         try:
-            state = [path.stat().st_size, path.stat().st_mtime_ns]
-            match known.get(name):
-                case [*old, str()] if old == state:
-                    pass
-                case _:
-                    known[name], new = [*state, file_digest(path)], True
+            state, old = [path.stat().st_size, path.stat().st_mtime_ns], known.get(name)
+            if not (isinstance(old, list) and old[:2] == state and type(old[-1]) is str):
+                known[name], new = [*state, file_digest(path)], True
         except OSError:  # whoever reads the clip will tell
             known[name] = ["", "", ""]
         rows.append((Path(name).as_posix(), known[name][-1]))

@@ -77,8 +77,8 @@ def model_digest(
 ) -> str:
     """Hash a model's class, sizes and weights; of a user's own also its code and what it says.
 
-    Its code is the file that builds it and those of the classes it consists of. What it says to
-    `inputs()`, one sample, also tells of code that these files import.
+    Its code: the file that builds it and those of its classes. What it says to `inputs()`, one
+    sample, also tells of code that these files import.
     """
     weights = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):

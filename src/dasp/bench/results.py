@@ -16,7 +16,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -175,7 +175,7 @@ class Result:
     measured: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, as it is written to a file."""
+        """Return plain data, as it is written."""
         return {"format": FORMAT, "key": self.run.key, **asdict(self)}
 
     @classmethod
@@ -292,11 +292,11 @@ def is_done(folder: Path, run: RunConfig) -> bool:
         with suppress(OSError):
             if isinstance(_parsed(path.read_text(encoding="utf-8", errors="replace")), Result):
                 return True
-    packed = folder / PACKED
-    if not packed.exists():
-        return False
-    status = packed.stat()
-    return run.key in _packed_keys(packed, status.st_mtime_ns, status.st_size, status.st_ino)
+    with suppress(FileNotFoundError):
+        status = (folder / PACKED).stat()
+        state = status.st_mtime_ns, status.st_size, status.st_ino
+        return run.key in _packed_keys(folder / PACKED, *state)
+    return False
 
 
 @lru_cache(maxsize=2)
@@ -314,25 +314,23 @@ def write_result(folder: Path, result: Result) -> Path:
     return path
 
 
-def pack(folder: Path, without: Container[str] = ()) -> Path:
+def pack(folder: Path, without: Collection[str] = ()) -> Path:
     """Move the results of a folder into one compressed file, sorted by key, `without` some keys.
 
     What cannot be read stays as it is, until its run is done again.
     """
-    packed, moved, dropped = folder / PACKED, [], False
+    packed, moved = folder / PACKED, []
     results: dict[str, dict[str, Any]] = {}
     damaged: list[str] = []
     with claimed(folder, "pack", wait=True):
         for _, path, text, found in _entries(folder):
             if isinstance(found, Result):
                 moved += [path] if path != packed else []
-                if found.run.key in without:
-                    dropped = True
-                else:
+                if found.run.key not in without:
                     results.setdefault(found.run.key, found.as_dict())
             elif path == packed:
                 damaged.append(text.rstrip("\n"))
-        if not moved and not dropped:
+        if not moved and not without:
             return packed
         lines = [json.dumps(results[key], default=str) for key in sorted(results)]
         lines += [line for line in damaged if not any(key in line for key in results)]

@@ -33,10 +33,10 @@ ALONE = 0.5  # weight of each modality's own cross-entropy
 
 
 class Examples(Protocol):
-    """Any data set whose items begin with ({modality: tensor}, label).
+    """Items that begin with ({modality: tensor}, label).
 
-    If it has `batch(indices)`, that gives the stacked inputs and labels of many samples at once; if
-    it has `set_epoch(epoch)`, its examples are others in each epoch, as many in each.
+    `batch(indices)`, if it has it, gives the stacked inputs and labels of many at once;
+    `set_epoch(epoch)` makes the examples others in each epoch, as many in each.
     """
 
     def __len__(self) -> int: ...
@@ -204,10 +204,8 @@ def new_model(sizes: dict[str, float], seed: int) -> CavMae:
 
 def history_table(history: list[Epoch]) -> Table:
     """Return the validation accuracies of a training, one row per epoch."""
-    table = Table("epoch", title="Validation accuracy (%)")
-    for name in ("loss", *history[-1].accuracy):
-        table.add_column(name, justify="right")
+    table = Table("epoch", "loss", *history[-1].accuracy, title="Validation accuracy (%)")
     for number, epoch in enumerate(history, start=1):
-        figures = [f"{epoch.loss:.3f}", *(f"{value:.1f}" for value in epoch.accuracy.values())]
-        table.add_row(str(number), *figures)
+        figures = [f"{value:.1f}" for value in epoch.accuracy.values()]
+        table.add_row(str(number), f"{epoch.loss:.3f}", *figures)
     return table

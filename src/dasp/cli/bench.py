@@ -13,14 +13,7 @@ from rich.console import Console
 from dasp.bench.checks import check_method
 from dasp.bench.datasets import DataOptions
 from dasp.bench.engines import Workspace, open_engine
-from dasp.bench.plan import (
-    EFFICIENCY,
-    Plan,
-    load_plans,
-    of_methods,
-    with_methods,
-    with_settings,
-)
+from dasp.bench.plan import EFFICIENCY, Plan, load_plans, of_methods, with_methods, with_settings
 from dasp.bench.runner import run_plan, survey
 from dasp.cli.report import publish
 from dasp.core.errors import OptionError

@@ -1,6 +1,7 @@
 """The Ray engine on real clusters of this machine: the same results, whatever happens."""
 
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -163,23 +164,28 @@ def test_a_run_that_fits_nowhere_is_refused(plan, on_ray, needs):
         on_ray(plan, **needs)
 
 
-def test_a_killed_worker_is_replaced(
-    watched, elsewhere, folder, counted, begun, meanwhile, wait_until, on_ray
+@pytest.mark.parametrize("lost", ["worker", "store"])
+def test_a_worker_or_a_store_that_is_lost_is_replaced(
+    watched, workspace, elsewhere, folder, counted, begun, meanwhile, wait_until, on_ray, lost
 ):
     (folder / "hold").touch()
     killed = []
 
-    def kill():
+    def lose():
         wait_until(begun)
         seed, process, _ = begun()[0]
-        killed.append(seed)
-        os.kill(process, signal.SIGKILL)
+        if lost == "worker":
+            killed.append(seed)
+            os.kill(process, signal.SIGKILL)
+        else:
+            shutil.rmtree(workspace.store)
         (folder / "go").touch()
 
-    with meanwhile(kill):
+    with meanwhile(lose):
         rows = on_ray(watched)
     assert sorted(seed for seed, *_ in begun()) == sorted([0, 1, 2, 3, *killed])
     assert counted(rows) == counted(local(watched, elsewhere))
+    assert any(workspace.store.glob("*.npy"))
 
 
 def test_an_interruption_keeps_what_is_done(
