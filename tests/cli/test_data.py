@@ -142,15 +142,8 @@ def test_the_built_in_set_is_drawn_under_every_corruption_of_its_sensors(
     monkeypatch.setattr("dasp.streams.preview.SEVERITIES", (5,))
     assert run(commands.preview_shapes, "--index", 1, "--out", tmp_path) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert [path.rsplit("-", 1)[1] for path in printed] == [
-        "frames.png",
-        "sounds.png",
-        "depths.png",
-    ]
-    sheets = []
-    for path in printed:
-        with Image.open(path) as sheet:
-            sheets.append(np.array(sheet))
-    frames, sounds, depths = sheets
+    sheets = {path.rsplit("-", 1)[1]: np.array(Image.open(path)) for path in printed}
+    assert list(sheets) == ["frames.png", "sounds.png", "depths.png"]
+    frames, sounds, depths = sheets.values()
     assert len(frames) > len(sounds) == len(depths)  # 15 rows, 6 and 6
     assert len(np.unique(depths.reshape(-1, 3), axis=0)) > 100

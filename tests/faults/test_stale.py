@@ -17,6 +17,7 @@ from dasp.bench.datasets import HASHES, DataOptions, _hashes
 from dasp.bench.engines import Workspace
 from dasp.bench.plan import MethodRow, Plan
 from dasp.bench.runner import run_plan
+from dasp.core.errors import DataError
 from dasp.corruptions.base import registry
 from dasp.models import CavMae, save_weights
 
@@ -87,6 +88,16 @@ def test_models_of_one_name_are_run_each_for_itself(user, one):
     assert dasp.results(apart.results).model.nunique() == 3
 
 
+def test_an_edited_method_of_the_users_own_is_another(user, one):
+    file = user / "mine.py"
+    own = replace(one, methods={"mine": MethodRow(f"{file}:Mine")})
+    own = replace(own, models=(f"{SMALL}:build",))
+    file.write_text(SMALL.read_text())
+    before = keys(own)
+    file.write_text(SMALL.read_text().replace("self.weight *", "2 * self.weight *"))
+    assert keys(own) != before
+
+
 def test_models_are_known_by_their_code_and_what_they_say(user, one):
     file = user / "ma" / "model.py"
     plan = replace(one, models=(f"{file}:build",))
@@ -145,11 +156,16 @@ def test_recordings_enter_the_key_by_content(clips, media, tmp_path, option):
     folder.mkdir()
     changed = replace(clips, data=replace(clips.data, **{option: folder}))
     (folder / "x.wav").write_bytes(b"1")
+    (folder / "y.wav").write_bytes(b"the same")
     before = keys(changed)
+    assert before != keys(clips)
     (folder / "x.wav").write_bytes(b"2")
     assert keys(changed) != before
     (folder / "x.wav").write_bytes(b"1")
     assert keys(changed) == before
+    nowhere = replace(clips, data=replace(clips.data, **{option: folder / "nowhere"}))
+    with pytest.raises(DataError, match="nowhere is not a directory"):
+        keys(nowhere)
 
 
 @pytest.mark.parametrize("damage", [b"[]", b"{", b"\xff", b'{"a/0.wav": 3}'])
