@@ -15,6 +15,7 @@ import dasp
 from dasp.bench.code import PACKAGE, code_of, read_code
 from dasp.bench.datasets import HASHES, DataOptions, _hashes
 from dasp.bench.engines import Workspace
+from dasp.bench.features import Features, FeatureSpec
 from dasp.bench.plan import MethodRow, Plan
 from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError
@@ -22,6 +23,7 @@ from dasp.corruptions.base import registry
 from dasp.models import CavMae, save_weights
 
 SMALL = Path(__file__).parents[1] / "bench" / "small.py"
+SIZES = {"embed_dim": 16, "num_heads": 2, "depth": 1, "num_classes": 2}
 MODEL = """
 import torch
 from small_parts import CavMae, SIZES
@@ -122,9 +124,7 @@ def test_models_are_known_by_their_code_and_what_they_say(user, one):
 def clips(tmp_path, media, one):
     root = media.write_folders(tmp_path / "clips")
     torch.manual_seed(0)
-    save_weights(
-        CavMae(embed_dim=16, num_heads=2, depth=1, num_classes=2), tmp_path / "m.safetensors"
-    )
+    save_weights(CavMae(**SIZES), tmp_path / "m.safetensors")
     data = DataOptions("folder", root=root)
     return replace(one, data=data, models=(str(tmp_path / "m.safetensors"),))
 
@@ -201,6 +201,22 @@ def test_the_code_of_a_method_is_what_it_runs_without_comments(tmp_path):
             copy.write_text(edited.replace('"""', '"""In other words: ', 1))
             read_code.cache_clear()
             assert (read_code(copy)[0] == robust[name]) == same
+
+
+@pytest.mark.parametrize(
+    ("edited", "same"), [("models/layers.py", False), ("methods/loop.py", True)]
+)
+def test_features_of_other_code_are_made_again(one, monkeypatch, edited, same):
+    model = CavMae(**SIZES)
+    features = [Features(one.data.open(), model, None) for _ in range(2)]
+    before = features[0].key(FeatureSpec("video", None, encoded=True))
+
+    def read(path):
+        found, imported = read_code(path)
+        return ("other" if path == PACKAGE / edited else found), imported
+
+    monkeypatch.setattr("dasp.bench.code.read_code", read)
+    assert (features[1].key(FeatureSpec("video", None, encoded=True)) == before) == same
 
 
 def test_results_of_other_code_are_named_and_made_again_if_asked(user):

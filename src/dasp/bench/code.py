@@ -35,6 +35,11 @@ def code_of(method: str) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def code_of_features() -> str:
+    """Hash what makes inputs and tokens: the code of any method without the methods."""
+    return digest([own for own in code_of("source").items() if not own[0].startswith("methods/")])
+
+
 @cache
 def read_code(path: Path) -> tuple[str, list[Path]]:
     """Return the hash of what a file does, and the files of the rooms above that it imports."""

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dasp.bench.code import code_of_features
 from dasp.bench.datasets import Dataset
 from dasp.bench.references import model_digest
 from dasp.bench.store import Array, Store, gather
@@ -115,6 +116,7 @@ class Features:
             "modality": spec.modality,
             "domain": "clean" if domain is None else str(domain),
             "damage": "" if domain is None else self.dataset.damage(domain).fingerprint(),
+            "code": code_of_features(),
         }
         if spec.encoded:
             key |= {"model": self.model_digest, "torch": torch.__version__}
