@@ -8,8 +8,6 @@ from dasp.core.errors import DataError, OptionError
 from dasp.core.progress import with_bar
 from dasp.data import ClipDataset, Loader, open_manifest
 from dasp.data.loading import run_jobs
-from dasp.streams import Domain
-from dasp.streams.domains import domain_dataset
 
 
 @pytest.fixture
@@ -74,23 +72,6 @@ def test_jobs_come_back_in_order_with_any_number_of_workers(capsys):
         assert list(results) == [3, 1, 2]
     assert "3/3" in capsys.readouterr().err
     assert list(run_jobs(abs, [])) == []
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_what_samples_took_is_told_apart_from_waiting(pets, workers):
-    rain = domain_dataset(open_manifest(pets), Domain("audio", "rain", 5))
-    loader = Loader(rain, 4, workers)
-    for number, batch in enumerate(loader):
-        with loader.clock.on("adapt"):
-            assert len(batch.ids) == (4, 2)[number]
-    assert set(loader.work.seconds) == {"decode", "corrupt"}
-    assert set(loader.clock.seconds) == {"load", "adapt"}
-    assert min(*loader.work.seconds.values(), *loader.clock.seconds.values()) > 0
-    assert rain.damage is loader.dataset.damage  # the data set itself is left as it was
-    if workers == 0:
-        assert sum(loader.work.seconds.values()) <= loader.clock.seconds["load"]
-    iter(loader)
-    assert loader.work.seconds == loader.clock.seconds == {}  # counted anew in each pass
 
 
 def wait_for(path, count):

@@ -77,7 +77,7 @@ class Pool:
         }
 
     def stored(self, key, value):
-        found = self.store.get(key, SIZE, lambda clock: iter([value.numpy()]))
+        found = self.store.get(key, SIZE, lambda: iter([value.numpy()]))
         return torch.from_numpy(np.array(found))
 
 

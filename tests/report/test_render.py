@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
+from dasp.cli.report import publish, report
 from dasp.report import figures
-from dasp.report.commands import publish, report
 from dasp.report.frame import read_results
 from dasp.report.sections import sections_of
 

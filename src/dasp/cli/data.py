@@ -104,7 +104,9 @@ def prepare(
     print(f"{report.made} clips made{again}, {report.kept} kept, {len(report.failed)} failed.")
     for video in report.unused:
         print(f"  {video}: not used, as it is not {source}/<class>/<clip>.mp4")
-    return _failures(report.failed)
+    for line, count in Counter(failure_lines(report.failed)).items():
+        print(f"  {line}" + (f" ({count} times)" if count > 1 else ""))
+    return 1 if report.failed else 0
 
 
 def data_check(data: Data, workers: Workers = None) -> int:
@@ -196,9 +198,3 @@ def preview_shapes(
     for path in sheets.save_sheets(sheets.preview_shapes(index, flavour, seed), out):
         print(path)
     return 0
-
-
-def _failures(failed: list[tuple[str, str]]) -> int:
-    for line, count in Counter(failure_lines(failed)).items():
-        print(f"  {line}" + (f" ({count} times)" if count > 1 else ""))
-    return 1 if failed else 0

@@ -1,6 +1,5 @@
 """Clips as tensors, in batches made by worker processes; jobs on several processes in general."""
 
-import copy
 import os
 import signal
 import sys
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from dasp.core.clock import Clock, Seconds, timed
 from dasp.core.errors import DataError, InputError, OptionError
 from dasp.core.extras import Pillow
 from dasp.core.types import Batch
@@ -123,8 +121,7 @@ class Loader:
     `skipped` (`on_bad="skip"`); the next clip takes its place, so batches stay full.
 
     `workers` processes read and corrupt clips and keep two batches ready; 0 does it in this
-    process. `clock` counts the seconds spent waiting for batches ("load") and whatever its owner
-    adds; `work` the seconds spent on samples ("decode", "corrupt"), summed over the workers.
+    process.
     """
 
     def __init__(
@@ -137,14 +134,9 @@ class Loader:
         self.dataset, self.batch_size, self.workers = dataset, batch_size, workers
         self.on_bad = on_bad
         self.skipped: list[Skipped] = []
-        self.clock, self.work = Clock(), Clock()
 
     def __iter__(self) -> Iterator[Batch]:
         self.skipped = []
-        self.clock, self.work = Clock(), Clock()
-        return timed(self._batches(), self.clock)
-
-    def _batches(self) -> Iterator[Batch]:
         samples = self._samples()
         while some := list(islice(samples, self.batch_size)):
             inputs = {
@@ -154,10 +146,9 @@ class Loader:
             yield Batch(inputs, torch.tensor([s.label for s in some]), [s.id for s in some])
 
     def _samples(self) -> Iterator[Sample]:
-        attempt = partial(_attempt, self.dataset, TimedSamples(self.dataset))
+        attempt = partial(_attempt, self.dataset)
         ahead = BATCHES_AHEAD * self.batch_size
-        for sample, seconds in run_jobs(attempt, range(len(self.dataset)), self.workers, ahead):
-            self.work.add(seconds)
+        for sample in run_jobs(attempt, range(len(self.dataset)), self.workers, ahead):
             if isinstance(sample, Sample):
                 yield sample
             elif self.on_bad == "error":
@@ -166,46 +157,17 @@ class Loader:
                 self.skipped.append(sample)
 
 
-def _attempt(
-    dataset: ClipDataset, samples: "TimedSamples", index: int
-) -> tuple[Sample | Skipped, Seconds]:
-    """Return a sample, or why it cannot be used, and the seconds it took.
+def _attempt(dataset: ClipDataset, index: int) -> Sample | Skipped:
+    """Return a sample, or why it cannot be used.
 
     Its inputs travel as arrays: each shared tensor would take a file handle.
     """
     try:
-        inputs, label, name = samples[index]
+        inputs, label, name = dataset[index]
     except (DataError, InputError) as error:
-        return Skipped(dataset.manifest.clips[index].id, str(error)), samples.clock.news()
+        return Skipped(dataset.manifest.clips[index].id, str(error))
     arrays: Any = {modality: value.numpy() for modality, value in inputs.items()}
-    return Sample(arrays, label, name), samples.clock.news()
-
-
-class TimedSamples:
-    """The samples of a data set; `clock` counts the stages "decode" and "corrupt"."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.clock = Clock()
-        self._dataset = copy.copy(dataset)
-        if getattr(dataset, "damage", None) is not None:
-            self._dataset.damage = _TimedDamage(dataset.damage, self.clock)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: int) -> Sample:
-        with self.clock.on("decode"):
-            sample: Sample = self._dataset[index]
-        return sample
-
-
-class _TimedDamage:
-    def __init__(self, damage: Damage, clock: Clock) -> None:
-        self.modality, self._damage, self._clock = damage.modality, damage, clock
-
-    def __call__(self, sample: NDArray[Any], sample_id: str) -> NDArray[Any]:
-        with self._clock.on("corrupt"):
-            return self._damage(sample, sample_id)
+    return Sample(arrays, label, name)
 
 
 _job: tuple[Callable[[Any], Any], Sequence[Any]]  # in a worker: the function and its items

@@ -22,7 +22,7 @@ from dasp.page.runner import RUN_COMMANDS, Command, Feed, Point, Update, finite
 from dasp.page.streams import BATCH, SHOWN, BuiltInStream, StreamBatch, UserStream
 
 WINDOW = 5  # batches of the running accuracy: few, so that a recovery is seen
-# Chosen by `dasp tune` on this data set, see src/dasp/plans/options/sounding_shapes.toml.
+# Chosen by `tools/tune.py` on this data set, see src/dasp/plans/options/sounding_shapes.toml.
 READ_RATE, DASP_RATE = 1e-3, 3e-3
 CLEAN_SAMPLES, CLEAN_BATCH = 128, 32  # given to `fit` of the robust method
 

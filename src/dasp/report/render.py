@@ -97,7 +97,7 @@ def _run(run: PlanRun) -> dict[str, Any]:
         "rejected batches": {n: why for n, why in enumerate(counts.batches.rejected) if why},
         "rolled back": counts.rollbacks,
         "skipped clips": counts.skipped,
-        **run.result.measured,
+        **{name: value for name, value in run.result.measured.items() if name != "code"},
     }
     return {
         "label": run.label,
