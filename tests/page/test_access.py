@@ -7,21 +7,21 @@ from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 
 from dasp.page.runner import Runner
-from dasp.page.server import STATIC, Access, build_app
+from dasp.page.server import STATIC, build_app, refusal
 
 HOST = "http://127.0.0.1:8710"
 SOCKET = "ws://127.0.0.1:8710/ws"
 
 
-def refusal(token, kind="http", query="", **headers):
+def refused(token, kind="http", query="", **headers):
     raw = [(k.encode(), v.encode("latin-1", "replace")) for k, v in headers.items()]
     scope = {"type": kind, "headers": raw, "query_string": query.encode()}
-    return Access(None, token, "dasp_token").refusal(HTTPConnection(scope))
+    return refusal(HTTPConnection(scope), token, "dasp_token")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8710", "localhost:1", "[::1]:8710", "LOCALHOST"])
 def test_loopback_names_are_let_in(host):
-    assert refusal(None, host=host) is None
+    assert refused(None, host=host) is None
 
 
 @pytest.mark.parametrize(
@@ -30,25 +30,25 @@ def test_loopback_names_are_let_in(host):
      "["],
 )  # fmt: skip
 def test_a_foreign_name_for_this_computer_is_refused(host):
-    assert "this computer only" in refusal(None, host=host)
+    assert "this computer only" in refused(None, host=host)
 
 
 @pytest.mark.parametrize("token", [None, "t"])
 def test_a_websocket_of_another_site_is_refused(token):
     own = {"host": "127.0.0.1:8710", "cookie": "dasp_token=t"}
-    assert refusal(token, "websocket", origin=HOST, **own) is None
-    assert refusal(token, "websocket", **own) is None  # not a browser
+    assert refused(token, "websocket", origin=HOST, **own) is None
+    assert refused(token, "websocket", **own) is None  # not a browser
     for origin in ("http://evil.example", "http://127.0.0.1:9999", "null", "http://["):
-        assert "page itself" in refusal(token, "websocket", origin=origin, **own)
+        assert "page itself" in refused(token, "websocket", origin=origin, **own)
 
 
 @given(given=st.text(st.characters(codec="ascii", exclude_characters="&#+%;\x00"), max_size=40))
 def test_only_the_token_itself_opens(given):
     token = "Zm9vYmFyLWJhei1xdXV4LTAxMjM0NTY3"
-    assert "has a token" in refusal(token, host="10.0.0.1", query=f"token={given}")
-    assert refusal(token, host="10.0.0.1", query=f"token={token}") is None
-    assert refusal(token, host="x", cookie=f"dasp_token={token}") is None
-    assert refusal(token, host="x", cookie=f"dasp_token={token}x") is not None
+    assert "has a token" in refused(token, host="10.0.0.1", query=f"token={given}")
+    assert refused(token, host="10.0.0.1", query=f"token={token}") is None
+    assert refused(token, host="x", cookie=f"dasp_token={token}") is None
+    assert refused(token, host="x", cookie=f"dasp_token={token}x") is not None
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ class Feed(ABC):
 
     def control(self, command: Command) -> None:
         """Set a control; raise OptionError and change nothing if the command is invalid."""
-        raise OptionError(f"'{command['do']}': {READ_ONLY}")
+        raise OptionError(READ_ONLY)
 
 
 class History:

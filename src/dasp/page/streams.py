@@ -48,6 +48,10 @@ class UserStream:
     batches: Iterable[Any]
     rate: int = 16000
 
+    def about(self) -> dict[str, Any]:
+        """Return how a page shows it, and the commands it accepts: none."""
+        return {"mode": "own", "can": []}
+
     def __iter__(self) -> Iterator[StreamBatch]:
         try:
             return map(self._batch, self.batches)
@@ -103,6 +107,11 @@ class BuiltInStream:
         }
         self._order = [visit.conditions[0].domains[0] for visit in visits("interleaved", 5)]
         self._position = self._played = 0  # samples; batches of the paper's order
+
+    def about(self) -> dict[str, Any]:
+        """Return how a page shows it, the commands it accepts, and the corruptions to choose."""
+        corruptions = {name: names(name) for name in ("audio", "video")}
+        return {"mode": "demo", "can": ["order", "severity", "corrupt"], "corruptions": corruptions}
 
     def state(self) -> dict[str, Any]:
         """Return the controls and the damage of the next batch."""

@@ -62,12 +62,9 @@ class Cell:
     digits: int = 1
     text: str = ""
     best: bool = False
-    worse: bool = False
-    """Than Source, or than a limit that the caption gives."""
-    published: bool = False
-    """By others, and therefore set in italics."""
-    run: str = ""
-    """Key of the run that the cell links to."""
+    worse: bool = False  # than Source, or than a limit that the caption gives
+    published: bool = False  # by others, and therefore set in italics
+    run: str = ""  # key of the run that the cell links to
 
     @property
     def lines(self) -> list[str]:
@@ -86,10 +83,10 @@ def mean_cell(values: Iterable[float], digits: int = 1, part: str = "value") -> 
     return Cell((mean_std(values),), (part,), digits)
 
 
-def number(value: float, digits: int | None = None, **marks: Any) -> Cell:
-    """Return a cell with one number; without `digits`, an integer has no decimals, others one."""
-    given = int(not isinstance(value, int)) if digits is None else digits
-    return Cell(((float(value), NAN),), digits=given, **marks)
+def number(value: float, digits: int = 1, **marks: Any) -> Cell:
+    """Return a cell with one number; an integer has no decimals."""
+    digits = 0 if isinstance(value, int) else digits
+    return Cell(((float(value), NAN),), digits=digits, **marks)
 
 
 def mark_best(
@@ -99,10 +96,9 @@ def mark_best(
 
     Only the cells that are `able` compete, by default all.
     """
-    able = cells if able is None else able
-    shown = {name: round(cell.means[0][0], 1) for name, cell in cells.items() if name in able}
-    known = [value for value in shown.values() if not math.isnan(value)]
-    top = (min if least else max)(known, default=NAN)
+    numbers = pd.Series({name: round(cell.means[0][0], 1) for name, cell in cells.items()})
+    shown = numbers if able is None else numbers[numbers.index.isin(able)]
+    top = shown.min() if least else shown.max()
     return {name: replace(cell, best=shown.get(name) == top) for name, cell in cells.items()}
 
 
@@ -118,13 +114,17 @@ class Table:
 
     name: str
     caption: str
-    content: Sequence[Mapping[str, Any]]
-    """Rows of text, numbers and cells by the headings of their columns, the same in every row."""
+    content: Sequence[Mapping[str, Any]]  # rows of text, numbers and cells by their headings
 
     @cached_property
     def rows(self) -> list[dict[str, Cell]]:
         """Return the content with plain text and numbers as cells."""
         return [{heading: _cell(value) for heading, value in row.items()} for row in self.content]
+
+    def files(self) -> dict[str, bytes]:
+        """Return the table in each format, by the ending of its file."""
+        texts = {"csv": self.to_csv(), "md": self.to_markdown(), "tex": self.to_latex()}
+        return {ending: text.encode() for ending, text in texts.items()}
 
     @property
     def columns(self) -> dict[str, Cell]:
