@@ -131,24 +131,18 @@ class Session(Feed):
         }
 
     def _sample(self, index: int, batch: StreamBatch, shares: Mapping[str, Tensor]) -> Point:
+        def named(place: int) -> str:
+            return self.classes[place] if place < len(self.classes) else f"class {place}"
+
         label = None if batch.labels is None else int(batch.labels[index])
         predictions = {}
         for name, lane in shares.items():
-            best = int(lane[index].argmax())
-            predictions[name] = {
-                "class": self._class_name(best),
-                "share": finite(float(lane[index, best])),
-                "right": None if label is None else best == label,
-            }
-        return {
-            "class": None if label is None else self._class_name(label),
-            "pictures": dict(batch.pictures[index]),
-            "predictions": predictions,
-            "sound": index in batch.sounds,
-        }
-
-    def _class_name(self, index: int) -> str:
-        return self.classes[index] if index < len(self.classes) else f"class {index}"
+            share, best = lane[index].max(dim=0)
+            right = None if label is None else int(best) == label
+            own = {"class": named(int(best)), "share": finite(float(share)), "right": right}
+            predictions[name] = own
+        shown = {"class": None if label is None else named(label), "predictions": predictions}
+        return shown | {"pictures": dict(batch.pictures[index]), "sound": index in batch.sounds}
 
 
 def demo_session(variant: str = "released", stream: BuiltInStream | None = None) -> Session:

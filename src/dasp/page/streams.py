@@ -71,15 +71,11 @@ class UserStream:
         for name, value in inputs.items():
             if not isinstance(value, Tensor):
                 raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.")
-        pictures = [_pictures(inputs, index) for index in range(SHOWN)]
+        pictures: list[dict[str, str]] = [{} for _ in range(SHOWN)]
+        for name, value in inputs.items():
+            for own, one in zip(pictures, value if value.ndim else (), strict=False):
+                own |= {name: picture} if (picture := input_picture(one)) else {}
         return StreamBatch(inputs, labels, truth, pictures, _sounds(inputs, self.rate))
-
-
-def _pictures(inputs: Inputs, index: int) -> dict[str, str]:
-    """Return the pictures of one sample; malformed inputs, refused later, have none."""
-    present = {name: v[index] for name, v in inputs.items() if v.ndim and index < len(v)}
-    pictures = {name: input_picture(value) for name, value in present.items()}
-    return {name: picture for name, picture in pictures.items() if picture}
 
 
 def _sounds(inputs: Inputs, rate: int) -> dict[int, bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 from rich.markup import escape
@@ -102,12 +102,6 @@ def mark_best(
     return {name: replace(cell, best=shown.get(name) == top) for name, cell in cells.items()}
 
 
-def _cell(value: str | float | Cell) -> Cell:
-    if isinstance(value, Cell):
-        return value
-    return Cell(text=value) if isinstance(value, str) else number(value)
-
-
 @dataclass(frozen=True)
 class Table:
     """A table with its caption; `name` is that of its files."""
@@ -119,7 +113,12 @@ class Table:
     @cached_property
     def rows(self) -> list[dict[str, Cell]]:
         """Return the content with plain text and numbers as cells."""
-        return [{heading: _cell(value) for heading, value in row.items()} for row in self.content]
+
+        def cell(value: Any) -> Cell:
+            plain = Cell(text=value) if isinstance(value, str) else value
+            return plain if isinstance(plain, Cell) else number(plain)
+
+        return [{heading: cell(value) for heading, value in row.items()} for row in self.content]
 
     def files(self) -> dict[str, bytes]:
         """Return the table in each format, by the ending of its file."""
@@ -134,15 +133,14 @@ class Table:
     @property
     def frame(self) -> pd.DataFrame:
         """Return the numbers: one column per quantity, and one per standard deviation."""
-        records: list[dict[str, str | float]] = []
-        for row in self.rows:
-            records.append({})
+        records: list[dict[str, str | float]] = [{} for _ in self.rows]
+        for record, row in zip(records, self.rows, strict=True):
             for heading, cell in row.items():
                 if not cell.means:
-                    records[-1][heading] = cell.text
+                    record[heading] = cell.text
                 for part, mean in zip(cell.parts, cell.means, strict=False):
                     name = heading if len(cell.parts) == 1 else f"{heading} {part}"
-                    records[-1][name], records[-1][f"{name} std"] = mean
+                    record[name], record[f"{name} std"] = mean
         return pd.DataFrame(records)
 
     def _written(
@@ -188,8 +186,8 @@ class Table:
         head, *rows = self._written(escape, *marks)
         drawn = RichTable(box=None, pad_edge=False, collapse_padding=True)
         for heading, cell in zip(head, self.columns.values(), strict=True):
-            side: Literal["left", "right"] = "right" if cell.means else "left"
-            drawn.add_column(heading, justify=side, no_wrap=not cell.means)
+            numbers = bool(cell.means)
+            drawn.add_column(heading, justify="right" if numbers else "left", no_wrap=not numbers)
         for row in rows:
             drawn.add_row(*row)
         return drawn
