@@ -198,23 +198,14 @@ async def _talk(line: WebSocket, runner: Runner) -> None:
             with suppress(*GONE):
                 while (message := await line.receive())["type"] != "websocket.disconnect":
                     try:
-                        runner.control(_parse(message.get("text")))
-                    except OptionError as error:
+                        command = json.loads(message.get("text") or "null")
+                        runner.control(command if isinstance(command, dict) else {})
+                    except (ValueError, RecursionError) as error:  # not JSON, or an OptionError
                         await line.send_json({"kind": "error", "message": str(error)})
             tasks.cancel_scope.cancel()
     except asyncio.CancelledError:
         if not runner.stopped:
             raise  # when the server stops, a browser that does not read is abandoned
-
-
-def _parse(text: str | None) -> dict[str, Any]:
-    try:
-        command = json.loads(text or "")
-    except (ValueError, RecursionError):
-        command = None
-    if not isinstance(command, dict) or "do" not in command:
-        raise OptionError('a message is JSON such as {"do": "pause"}.')
-    return command
 
 
 def is_loopback(host: str) -> bool:

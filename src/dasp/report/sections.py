@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from dasp.bench.plan import SHOWN
 from dasp.bench.results import PlanRecord, Result, ResultFolder
-from dasp.core.errors import InputError
 from dasp.report import figures, published, tables
 from dasp.report.compare import PlanRun, RunGroup, group_runs, streams_of
 from dasp.report.figures import Chart, Looks
@@ -45,15 +44,6 @@ class Section:
         return [item for part in self.parts for item in part.items]
 
 
-class _Measured(NamedTuple):
-    """The results of a plan, and what its tables and figures need beside them."""
-
-    groups: Sequence[RunGroup]
-    costs: Sequence[tuple[str, Result]]
-    beside: Sequence[PlanRun]  # all runs of the folder, for the accuracy of what costs
-    looks: Looks
-
-
 def sections_of(found: ResultFolder) -> list[Section]:
     """Return one section per plan, in the order of the plans, and one of all other runs."""
     plans = [*found.plans, *_together(found.plans), *leftover(found)]
@@ -75,33 +65,20 @@ def sections_of(found: ResultFolder) -> list[Section]:
         again = f"; run `{plan.command}` to finish" if plan.command else ""
         missing = len(plan.rows) - len(results)
         note = f"{plan.title}: {missing} of {len(plan.rows)} runs are missing{again}."
-        measured = _Measured(groups, costs, beside, looks)
-        sections[name] = _section(name, plan, measured, [note] if missing else [])
-    return list(sections.values())
-
-
-def _section(
-    name: str, plan: PlanRecord, measured: _Measured, unfinished: Sequence[str]
-) -> Section:
-    """Make the tables and figures, and the notes for a reader."""
-    notes = [
-        *unfinished,
-        *(f"this version cannot show {n!r}." for n in plan.show if n not in SHOWN),
-    ]
-    notes += [note for group in measured.groups for note in group.notes]
-    parts = []
-    for shown in dict.fromkeys(plan.show if name == TOGETHER else [*plan.show, DETAILS]):
-        try:
-            for title, group, items in _parts(shown, measured):
+        unfinished = [note] if missing else []
+        unknown = [f"this version cannot show {n!r}." for n in plan.show if n not in SHOWN]
+        notes = [*unfinished, *unknown, *(note for group in groups for note in group.notes)]
+        parts = []
+        for shown in dict.fromkeys(plan.show if name == TOGETHER else [*plan.show, DETAILS]):
+            for title, group, items in _parts(shown, groups, costs, beside, looks):
                 known = [item for item in items if isinstance(item, Chart) or (item and item.rows)]
                 if group:  # one of several: the name says how it differs
                     known = [replace(i, name=f"{slug(group)}-{i.name}") for i in known]
                 heading = f"{title}: {group}" if group else title
                 parts += [Part(heading, known, title in FOLDED)] if known else []
-        except InputError as error:  # the rest can still be shown
-            notes.append(str(error))
-    runs = [run for group in measured.groups for run in group.runs]
-    return Section(name, plan, runs, parts, notes, unfinished)
+        mine = [run for group in groups for run in group.runs]
+        sections[name] = Section(name, plan, mine, parts, notes, unfinished)
+    return list(sections.values())
 
 
 def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
@@ -113,9 +90,17 @@ def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
     return [record] if len(asked) > 1 else []
 
 
-def _parts(name: str, measured: _Measured) -> Iterator[tuple[str, str, Items]]:
-    """Yield heading, name of the group, tables and figures of what a plan's `show` names."""
-    groups, costs, beside, looks = measured
+def _parts(
+    name: str,
+    groups: Sequence[RunGroup],
+    costs: Sequence[tuple[str, Result]],
+    beside: Sequence[PlanRun],
+    looks: Looks,
+) -> Iterator[tuple[str, str, Items]]:
+    """Yield heading, name of the group, tables and figures of what a plan's `show` names.
+
+    `beside` are all runs of the folder, for the accuracy of methods whose cost was measured.
+    """
     match name:
         case "robustness":
             yield "Robustness", "", tables.robustness_tables(streams_of(groups))
