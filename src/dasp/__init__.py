@@ -35,12 +35,14 @@ __all__ = [
     "check_model",
     "events",
     "load_model",
+    "methods",
     "models",
     "page",
     "results",
 ]
 
-_MODULES = {"models": "dasp.models", "page": "dasp.page", "events": "dasp.service.events"}
+_MODULES = {name: f"dasp.{name}" for name in ("methods", "models", "page")}
+_MODULES["events"] = "dasp.service.events"
 _PLACES = {
     "dasp.bench.checks": ("check_method",),
     "dasp.core.contract": ("check_model",),

@@ -75,13 +75,10 @@ def test_steps_of_dasp_are_forced_and_counted():
     assert sum(shares.values()) == pytest.approx(1, abs=0.01)
 
 
-def test_encoders_are_timed():
+def test_encoders_are_timed_and_growth_is_fitted(monkeypatch):
     plain = CavMae(**NARROW).eval().requires_grad_(False)
     found = encoders.speed({"float32": plain, "bfloat16": faster(plain, "bfloat16")}, 2, 1)
     assert set(found["batch 2"]) == {"encode, bfloat16", "step, bfloat16"}
-
-
-def test_growth_is_fitted(monkeypatch):
     monkeypatch.setattr(growth, "CHUNK", 2)
     seconds, memory = growth.stream_curves(("source", "dasp"), 3, 1)
     assert growth.curve("x", "y", seconds)["fits"]["dasp"]["slope"] > 0
