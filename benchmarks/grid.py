@@ -94,7 +94,7 @@ def whole(times: dict, filling: Seconds, making: dict[str, float]) -> dict:
     seconds = {way: sum(run.clock for run in own) for way, own in times.items()}
     seconds[STORE] += filling.clock
     # Tokens encoded in every run need inputs, drawn and corrupted once: a share of the filling.
-    drawing = sum(making[work] for work in ("decode", "corrupt")) / sum(making.values())
+    drawing = making["decode"] / sum(making.values())
     seconds[ENCODE] += drawing * filling.clock
     return {
         "seconds": {way: round(value, 2) for way, value in seconds.items()},

@@ -1,4 +1,4 @@
-"""How long a model waits for data, and what making data takes: streams with and without help.
+"""How long a model waits for data: streams with and without help.
 
     python benchmarks/loading.py             # six minutes on two cores
 
@@ -11,7 +11,9 @@ itself, or by 1 or 2 workers. Ways of one stream take turns; the base of the rat
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +29,6 @@ from dasp.bench.features import AHEAD, Features
 from dasp.bench.plan import MethodRow, Plan
 from dasp.bench.references import find_model
 from dasp.bench.store import Store
-from dasp.core.clock import Clock
 from dasp.data import Loader
 from dasp.data.shapes import SoundingShapes
 from dasp.streams import Domain, DomainDamage, domain_dataset
@@ -40,18 +41,16 @@ WORKERS = {"this process": 0, "1 worker": 1, "2 workers": 2}
 class Way:
     """One way through a stream, and what its time was spent on; the first time warms up."""
 
-    def __init__(self, run: Callable[[Clock, Clock], None]) -> None:
+    def __init__(self, run: Callable[[], Mapping[str, float]]) -> None:
         self.run = run
-        self.clock, self.work = Clock(), Clock()  # of who adapts, and of who made the samples
+        self.seconds: Counter[str] = Counter()
         self.times = -1
 
     def __call__(self) -> None:
-        clock, work = Clock(), Clock()
-        self.run(clock, work)
+        seconds = self.run()
         self.times += 1
         if self.times:
-            self.clock.add(clock.seconds)
-            self.work.add(work.seconds)
+            self.seconds.update(seconds)
 
 
 def built_in_store(folder: Path, samples: int) -> dict[str, Way]:
@@ -64,9 +63,9 @@ def built_in_store(folder: Path, samples: int) -> dict[str, Way]:
     features = Features(plan.data.open(), find_model(plan.models[0]), Store(folder))
     ((_, job),) = plan.jobs()
 
-    def run(ahead: int, clock: Clock, _: Clock) -> None:
+    def run(ahead: int) -> Mapping[str, float]:
         features.ahead = ahead
-        clock.add(run_job(job, features).measured["seconds"])
+        return run_job(job, features).measured["seconds"]
 
     return {name: Way(partial(run, depth)) for name, depth in DEPTHS.items()}
 
@@ -74,14 +73,14 @@ def built_in_store(folder: Path, samples: int) -> dict[str, Way]:
 def streamed(data, model: torch.nn.Module, batch: int) -> dict[str, Way]:
     tta = dasp.adapt(model, "dasp")
 
-    def run(workers: int, clock: Clock, work: Clock) -> None:
-        stream = Loader(data, batch, workers)
+    def run(workers: int) -> Mapping[str, float]:
         tta.reset()
-        for one in stream:
-            with stream.clock.on("adapt"):
-                tta(one.inputs)
-        clock.add(stream.clock.seconds)
-        work.add(stream.work.seconds)
+        begun, adapt = time.perf_counter(), 0.0
+        for one in Loader(data, batch, workers):
+            start = time.perf_counter()
+            tta(one.inputs)
+            adapt += time.perf_counter() - start
+        return {"load": time.perf_counter() - begun - adapt, "adapt": adapt}
 
     return {name: Way(partial(run, workers)) for name, workers in WORKERS.items()}
 
@@ -108,12 +107,11 @@ def measured(ways: dict[str, Way], folder: Path, rounds: int) -> dict[str, dict]
     base = next(iter(times.values()))
     figures = {}
     for name, way in ways.items():
-        total = sum(way.clock.seconds.values())
+        total = sum(way.seconds.values())
         figures[name] = {
             **against(times[name], base),
-            "waits": round(way.clock.seconds["load"] / total, 4),
-            "shares": {k: round(v / total, 4) for k, v in way.clock.seconds.items()},
-            "seconds_of_makers": {k: round(v / rounds, 3) for k, v in way.work.seconds.items()},
+            "waits": round(way.seconds["load"] / total, 4),
+            "shares": {k: round(v / total, 4) for k, v in way.seconds.items()},
         }
     return figures
 

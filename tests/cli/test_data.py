@@ -121,7 +121,7 @@ def test_no_work_is_done_for_a_place_that_cannot_be_written(tmp_path, media, mon
     def worked(*_, **__):
         raise AssertionError("the work was begun")
 
-    monkeypatch.setattr("dasp.streams.preview.preview_clip", worked)
+    monkeypatch.setattr("dasp.streams.preview.draw_sheets", worked)
     for place in (tmp_path / "file", tmp_path / "file" / "deeper"):
         with pytest.raises(DataError, match=rf"cannot write to {place}: "):
             run(commands.preview, root, "--out", place)
@@ -152,7 +152,9 @@ def test_the_built_in_set_is_drawn_under_every_corruption_of_its_sensors(
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr("dasp.streams.preview.SEVERITIES", (5,))
-    assert run(commands.preview_shapes, "--index", 1, "--out", tmp_path) == 0
+    with pytest.raises(OptionError, match="number of a sample of the built-in set, not cat"):
+        run(commands.preview, "--clip", "cat")
+    assert run(commands.preview, "--clip", 1, "--out", tmp_path) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [path.rsplit("-", 1)[1] for path in printed] == [
         "frames.png",

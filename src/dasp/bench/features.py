@@ -16,7 +16,6 @@ from dasp.bench.store import Array, Store, gather
 from dasp.core.clock import Clock
 from dasp.core.errors import DataError
 from dasp.core.types import Inputs, Tokens
-from dasp.data.loading import TimedSamples
 from dasp.methods.base import device_of
 from dasp.streams.domains import Domain
 from dasp.streams.protocols import Condition
@@ -128,11 +127,11 @@ class Features:
             inputs = self.get(FeatureSpec(spec.modality, spec.domain, encoded=False))
             yield from self._encode(spec, inputs, clock)
         else:
-            samples = TimedSamples(self.dataset.samples(spec.modality, own_domain(spec)))
+            samples = self.dataset.samples(spec.modality, own_domain(spec))
             for start in range(0, len(samples), CHUNK):
-                indices = range(start, min(start + CHUNK, len(samples)))
-                chunk = np.stack([samples[i].inputs[spec.modality].numpy() for i in indices])
-                clock.add(samples.clock.news())
+                rows = range(start, min(start + CHUNK, len(samples)))
+                with clock.on("decode"):
+                    chunk = np.stack([samples[row].inputs[spec.modality].numpy() for row in rows])
                 yield chunk
 
     @torch.no_grad()

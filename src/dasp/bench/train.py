@@ -213,9 +213,13 @@ def new_model(sizes: dict[str, float], seed: int) -> CavMae:
         return CavMae(**sizes)  # type: ignore[arg-type]
 
 
-def clip_stages(data: Path, validation: Path, epochs: int) -> tuple[list[Stage], Examples, int]:
+def clip_stages(
+    data: Path, validation: Path, epochs: int, follow_links: bool = False
+) -> tuple[list[Stage], Examples, int]:
     """Return the training stage, the held-out examples and the number of classes of two folders."""
-    manifest, held_out = open_manifest(data), open_manifest(validation)
+    manifest, held_out = (
+        open_manifest(folder, follow_links=follow_links) for folder in (data, validation)
+    )
     if manifest.classes != held_out.classes:
         raise OptionError(f"{data} and {validation} do not have the same classes.")
     stage = Stage(manifest.name, ClipDataset(manifest), epochs)

@@ -36,6 +36,7 @@ def train(
     depth: int = 3,
     mlp_ratio: float = 2.0,
     threads: int = 1,
+    follow_links: bool = False,
 ) -> list[Epoch]:
     """Train a source model (a small CAV-MAE) on your own clips and write its weights.
 
@@ -56,13 +57,14 @@ def train(
         depth: Blocks per modality; one shared block follows.
         mlp_ratio: Hidden width of a block's MLP over its width.
         threads: Processor threads; a small model gains nothing from a second one.
+        follow_links: Read files outside of the directories to which links in them lead.
     """
     if output.suffix != ".safetensors":
         raise OptionError(f"the output is a .safetensors file, not {output}.")
     whole(epochs=epochs)
     torch.set_num_threads(threads)
     options = TrainOptions(lr=lr, weight_decay=weight_decay, batch=batch, seed=seed)
-    stages, held_out, classes = clip_stages(data, validation, epochs)
+    stages, held_out, classes = clip_stages(data, validation, epochs, follow_links)
     sizes = {"embed_dim": width, "num_heads": heads, "depth": depth, "mlp_ratio": mlp_ratio}
     model = new_model(sizes | {"num_classes": classes}, seed)
     with bars() as progress:

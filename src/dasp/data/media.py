@@ -70,7 +70,12 @@ def _check_whole(path: Path) -> None:
                 size -= 16
             if name == b"data":
                 size = size if long is None or size != UNKNOWN else long
-                if size == UNKNOWN or file.tell() + size <= end:  # unknown: written to a pipe
+                if size == UNKNOWN:
+                    raise DataError(
+                        f"the sound {path} does not state its length, as it was written to a pipe, "
+                        "so that it may be truncated: copy it with 'ffmpeg -i in.wav out.wav'."
+                    )
+                if file.tell() + size <= end:
                     return
                 break
             file.seek(max(0, size) + size % 2, os.SEEK_CUR)

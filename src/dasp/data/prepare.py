@@ -9,7 +9,17 @@ from dasp.core.errors import DataError
 from dasp.core.extras import Pillow, extra
 from dasp.core.files import atomic_path, check_writable, remove_parts
 from dasp.core.progress import with_bar
-from dasp.data.clips import FRAMES, Clip, Manifest, listed_clip, read_list, write_labels, write_list
+from dasp.data.clips import (
+    FRAMES,
+    Clip,
+    Manifest,
+    check_links,
+    check_name,
+    listed_clip,
+    read_list,
+    write_labels,
+    write_list,
+)
 from dasp.data.features import CORRUPTION_SIDE, shorter_side
 from dasp.data.loading import run_jobs
 from dasp.data.media import decode_frames, decode_sound, write_wave
@@ -40,6 +50,7 @@ def prepare_tree(
     split: str = "test",
     workers: int | None = None,
     show: bool = False,
+    follow_links: bool = False,
 ) -> PrepareReport:
     """Turn the videos below `source` into `root/audio`, `root/video`, `<split>.json`, `labels.csv`.
 
@@ -47,13 +58,14 @@ def prepare_tree(
     label CSV `labels`, the ids and classes of that list, with the videos `<id>.mp4`.
     A clip whose files all exist is kept, so that an interrupted run continues where it stopped;
     it is made again if its video was replaced. A video that cannot be read is
-    reported and omitted from the list.
+    reported and omitted from the list. Links out of `source` are refused unless `follow_links`.
     """
     extra("av"), extra("soundfile")
     base, folder = Path(root), Path(source)
     if not folder.is_dir():
         raise DataError(f"{source} is not a directory: give the directory of the videos.")
     manifest, videos = _by_list(folder, base, refer, labels) if refer else _by_folder(folder, base)
+    check_links(folder, [str(video.absolute()) for video in videos.values()], follow_links)
     if base.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{root} lies inside {source}: choose a root outside of the videos.")
     todo = [clip for clip in manifest.clips if not _is_made(clip, videos.get(clip.id))]
@@ -81,6 +93,8 @@ def _by_folder(source: Path, root: Path) -> tuple[Manifest, dict[str, Path]]:
     """Return the clips to make from `<class>/<clip>.mp4`, and their videos by id."""
     videos: dict[str, Path] = {}
     for video in sorted(source.glob("*/*.mp4")):
+        check_name(video.parent)
+        check_name(video)
         if video.stem in videos:
             raise DataError(
                 f"duplicated id '{video.stem}': {videos[video.stem]} and {video}; rename one."
@@ -102,7 +116,7 @@ def _by_list(
     """Return the clips to make from a list of READ, and those of their videos that exist by id."""
     if labels is None:
         raise DataError(f"the list {refer} also needs its label CSV: give it with --labels.")
-    manifest = read_list(refer, labels, root, "audio", "video")
+    manifest = read_list(refer, labels, root, "audio", "video", follow_links=True)
     ids = {clip.id for clip in manifest.clips}
     return manifest, {v.stem: v for v in sorted(source.rglob("*.mp4")) if v.stem in ids}
 
