@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from dasp.core.errors import DataError, OptionError, cause, unknown_name
 from dasp.core.files import atomic_path
@@ -100,32 +101,26 @@ class Manifest:
         return replace(self, clips=self.clips[:count])
 
 
-@dataclass(frozen=True)
-class Spec:
+class Spec(NamedTuple):
     """The size of a published data set, and the names in READ's release of it."""
 
     clips: int
     classes: int
-    short: str
-    audio_dir: str
-    video_dir: str
-
-    @property
-    def list_file(self) -> str:
-        """Return the name of the list of the test clips."""
-        return f"{self.short}_test_refer.json"
-
-    @property
-    def label_file(self) -> str:
-        """Return the name of the label CSV."""
-        return f"class_labels_indices_{self.short}.csv"
+    list_file: str
+    label_file: str
+    audio_dir: str | None = None
+    video_dir: str | None = None
 
 
 SPECS: Registry[Spec] = Registry("data set")
-SPECS.register("kinetics50")(
-    Spec(2466, 50, "ks50", "audio_val256_k=50", "image_mulframe_val256_k=50")
-)
-SPECS.register("vggsound")(Spec(14046, 309, "vgg", "audio_test", "image_mulframe_test"))
+SPECS.register("kinetics50")(Spec(
+    2466, 50, "ks50_test_refer.json", "class_labels_indices_ks50.csv",
+    "audio_val256_k=50", "image_mulframe_val256_k=50",
+))  # fmt: skip
+SPECS.register("vggsound")(Spec(
+    14046, 309, "vgg_test_refer.json", "class_labels_indices_vgg.csv",
+    "audio_test", "image_mulframe_test",
+))  # fmt: skip
 
 
 def open_manifest(
@@ -147,21 +142,22 @@ def open_manifest(
     base = Path(root)
     if not base.is_dir():
         raise DataError(f"{base} is not a directory: give the root of the data set.")
-    if dataset is None:
-        path, labels = Path(list_file or base / f"{split}.json"), label_file or base / "labels.csv"
-        if list_file is None and label_file is None and not os.path.lexists(path):
-            _check_plain(base, split)
-            return read_folders(base, follow_links)
-        return read_list(path, labels, base, name=base.name, follow_links=follow_links)
-    spec = SPECS[dataset]
-    path, labels = Path(list_file or base / spec.list_file), label_file or base / spec.label_file
-    for needed in (path, Path(labels)):
-        if not needed.is_file():
+    spec = Spec(0, 0, f"{split}.json", "labels.csv") if dataset is None else SPECS[dataset]
+    path, labels = (
+        Path(given or base / usual)
+        for given, usual in ((list_file, spec.list_file), (label_file, spec.label_file))
+    )
+    if dataset is None and not (list_file or label_file or os.path.lexists(path)):
+        _check_plain(base, split)
+        return read_folders(base, follow_links)
+    for needed in (path, labels):
+        if dataset is not None and not needed.is_file():
             raise DataError(
                 f"no file {needed}: {dataset} needs the list and the label file of READ's "
                 "release; copy both there, or give --list-file and --label-file."
             )
-    return read_list(path, labels, base, spec.audio_dir, spec.video_dir, dataset, follow_links)
+    folders = (spec.audio_dir, spec.video_dir)
+    return read_list(path, labels, base, *folders, dataset or base.name, follow_links)
 
 
 def _check_plain(root: Path, split: str) -> None:

@@ -69,8 +69,7 @@ class Sample(NamedTuple):
 class ClipDataset(Dataset[Sample]):
     """The clips of a manifest in order: audio (1024, 128) log-mel, video (3, 224, 224) frame.
 
-    `damage` corrupts while loading; `modalities` selects what is read. A file that
-    cannot be used raises a DataError.
+    `damage` corrupts while loading. A file that cannot be used raises a DataError.
     """
 
     def __init__(

@@ -55,13 +55,11 @@ def shapes_checksums(
     Hashed are the first `count` clean samples of each flavour, split and sensor, and the first
     four test samples under each corruption at severity 5.
     """
-    clean: dict[str, Read] = {
-        f"{flavour}/{split}/{sensor}": partial(
-            _shape_bytes, SoundingShapes(split, count, flavour), sensor
-        )
-        for flavour, split, sensor in product(FLAVOURS, SPLITS, SENSORS)
-    }
+    clean: dict[str, Read] = {}
     damaged: dict[str, Read] = {}
+    for flavour, split, sensor in product(FLAVOURS, SPLITS, SENSORS):
+        shapes = SoundingShapes(split, count, flavour)
+        clean[f"{flavour}/{split}/{sensor}"] = partial(_shape_bytes, shapes, sensor)
     for domain in all_domains(SENSORS, severities=[5]):
         shapes = SoundingShapes("test", 4, damage=DomainDamage(domain))
         damaged[f"balanced/test/{domain}"] = partial(_shape_bytes, shapes, domain.modality)

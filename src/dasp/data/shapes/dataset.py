@@ -25,12 +25,9 @@ STEEPEST, SLOPE_STD = 40.0, 15.0  # millimetres per pixel
 
 
 class Content(NamedTuple):
-    """The label of a sample, and the classes that are seen and heard, None if absent.
+    """The label of a sample, and the classes that are seen and heard, None if absent."""
 
-    The label is the class of the good modality; in a good sample all three are equal.
-    """
-
-    label: int
+    label: int  # the class of the good modality
     seen: int | None
     heard: int | None
 
@@ -38,11 +35,9 @@ class Content(NamedTuple):
 class SoundingShapes(Dataset[Sample]):
     """Objects of 36 classes that are seen and heard, generated on access.
 
-    Sample i depends only on (seed, flavour, split, i). `flavour` is "balanced" (frame and sound
-    are about equally informative) or "sound" (the sound is more informative, as in VGGSound). In
-    a fifth of the samples one modality is bad: absent, or dubbed from another class. `damage`
-    corrupts one modality, see `dasp.streams`; `modalities` selects the sensors, of which "depth"
-    is off by default.
+    Sample i depends only on (seed, flavour, split, i). In the flavour "sound" the sound is more
+    informative than the frame, as in VGGSound. In a fifth of the samples one modality is bad:
+    absent, or dubbed from another class. `damage` corrupts one modality, see `dasp.streams`.
 
     >>> {name: tuple(value.shape) for name, value in SoundingShapes("test", 72)[0].inputs.items()}
     {'audio': (64, 128), 'video': (3, 64, 64)}
