@@ -133,11 +133,10 @@ def open_manifest(
 ) -> Manifest:
     """Return the clips below `root`, whichever layout they have.
 
-    With `dataset` ("kinetics50", "vggsound"): READ's release, with its list and label files at
-    the root or given here, and sounds and frames in the directories of the release.
-    Without: the list `<split>.json` and `labels.csv` at the root or given here, as written by
-    `dasp prepare`; without a list, the plain layout of `read_folders`.
-    Links that lead out of the root are refused unless `follow_links` is True.
+    With `dataset` ("kinetics50", "vggsound"): READ's release, with its list and label files at the
+    root or given here. Without: `<split>.json` and `labels.csv`, as `dasp prepare` writes them, at
+    the root or given here; without a list, the plain layout of `read_folders`. Links that lead out
+    of the root are refused unless `follow_links` is True.
     """
     base = Path(root)
     if not base.is_dir():
@@ -223,9 +222,9 @@ def read_list(
 ) -> Manifest:
     """Read a list `{"data": [{"video_id", "wav", "video_path", "labels"}]}`.
 
-    Paths in the list are absolute or relative to `root` (by default the directory of the list)
-    and must lie below it. `audio_dir` and `video_dir`, relative to the root, replace the paths of
-    a list made on another machine: sounds are then `audio_dir/<id>.wav`.
+    Paths in the list are absolute or relative to `root` (by default the directory of the list) and
+    must lie below it. `audio_dir` and `video_dir`, relative to the root, replace those of a list
+    made on another machine.
     """
     base = Path(root) if root is not None else Path(path).parent
     check_links(base, [os.path.abspath(path), os.path.abspath(labels)], follow_links)

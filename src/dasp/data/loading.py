@@ -223,9 +223,8 @@ def run_jobs(
 ) -> Iterator[Result]:
     """Yield `function(item)` in order, computed by `workers` processes (by default one per core).
 
-    With workers 0 everything runs in this process, with the same bits. The function is sent to
-    each worker once; results must be small. Workers end at once when the caller is interrupted or
-    killed, or wants no more results.
+    With workers 0 everything runs in this process, with the same bits. Results must be small.
+    Workers end at once when the caller is interrupted or killed, or wants no more results.
     """
     if workers is not None and workers < 0:
         raise OptionError(f"workers must be 0 (no other process) or more, not {workers}.")

@@ -42,10 +42,10 @@ def prepare_tree(
     """Turn the videos below `source` into `root/audio`, `root/video`, `<split>.json`, `labels.csv`.
 
     Classes are the directories `source/<class>/<clip>.mp4`; or, with READ's list `refer` and its
-    label CSV `labels`, the ids and classes of that list, with the videos `<id>.mp4`.
-    A clip whose files all exist is kept, so that an interrupted run continues where it stopped;
-    it is made again if its video was replaced. A video that cannot be read is
-    reported and omitted from the list. Links out of `source` are refused unless `follow_links`.
+    label CSV `labels`, the ids and classes of that list, with the videos `<id>.mp4`. A clip whose
+    files all exist is kept unless its video was replaced, so that an interrupted run continues. A
+    video that cannot be read is reported and omitted from the list. Links out of `source` are
+    refused unless `follow_links`.
     """
     extra("av"), extra("soundfile")
     base, folder = Path(root), Path(source)

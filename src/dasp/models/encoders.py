@@ -208,8 +208,7 @@ def int8_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
 class Int8Linears(TorchFunctionMode):
     """Inside this context, every linear layer with a float32 parameter runs in 8 bits.
 
-    Weights are rounded on first use, and again after a change. Other maps (with computed weights,
-    inside `nn.MultiheadAttention`, convolutions) are not affected.
+    Weights are rounded on first use, and again after a change.
     """
 
     def __init__(self) -> None:

@@ -118,10 +118,7 @@ def from_published(name: str) -> str:
 
 
 def read_weights(path: str | Path) -> WeightsFile:
-    """Read a safetensors file, or a pickle of tensors (other objects are never executed).
-
-    If it only has the tensors that differ from a packaged model, the others are read from there.
-    """
+    """Read a safetensors file, or a pickle of tensors (other objects are never executed)."""
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"no weights at {path}: give the path of a .safetensors or .pth file.")

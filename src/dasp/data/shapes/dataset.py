@@ -134,8 +134,7 @@ def draw_content(generator: np.random.Generator, label: int, bad: float) -> Cont
 def draw_ranged(generator: np.random.Generator, content: Content, bad: float) -> int | None:
     """Draw the class that the depth sensor measures, given what is seen and heard.
 
-    It is bad as often as the frame or the sound, with probability `bad` / 2, but only if those
-    are good: two of the three sensors always agree.
+    It is bad with probability `bad` / 2, and only if those are good: two of three always agree.
     """
     chance, absent = generator.random(2)
     other = int((content.label + generator.integers(1, CLASSES)) % CLASSES)
@@ -158,8 +157,7 @@ def video_input(frames: NDArray[np.uint8] | Tensor) -> Tensor:
 def depth_input(maps: NDArray[np.uint16] | Tensor) -> Tensor:
     """Return the model's input: (..., 32, 32) millimetres → (..., 3, 32, 32).
 
-    The first channel is the normalised inverse distance, 0 before normalising where there was no
-    return; the others are the slopes to the right and downwards, 0 if a neighbour is missing.
+    Normalised inverse distance, and the slopes to the right and downwards; 0 without return.
     """
     distance = torch.as_tensor(maps).float()
     near = torch.where(distance > NO_RETURN, 1000 / distance.clamp_min(NEAREST), 0.0)
