@@ -140,7 +140,9 @@ def test_the_built_in_set_is_drawn_under_every_corruption_of_its_sensors(
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr("dasp.streams.preview.SEVERITIES", (5,))
-    assert run(commands.preview_shapes, "--index", 1, "--out", tmp_path) == 0
+    with pytest.raises(OptionError, match="number of a sample of the built-in set, not cat"):
+        run(commands.preview, "--clip", "cat")
+    assert run(commands.preview, "--clip", 1, "--out", tmp_path) == 0
     printed = capsys.readouterr().out.splitlines()
     sheets = {path.rsplit("-", 1)[1]: np.array(Image.open(path)) for path in printed}
     assert list(sheets) == ["frames.png", "sounds.png", "depths.png"]

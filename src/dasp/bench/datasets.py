@@ -109,6 +109,8 @@ class DataOptions:
     """Directory of frost pictures; by default textures are grown."""
     noise_dir: Path | None = None
     """Directory of recorded noises; by default the sounds are synthesised."""
+    follow_links: bool = False
+    """Read files outside of the root to which links in it lead."""
     on_bad: Literal["error", "skip"] = "error"
     """Whether a clip that cannot be read ends the run, or is left out and listed."""
     source_split: str | None = None
@@ -277,7 +279,8 @@ def _clips(options: DataOptions) -> Clips:
     if root is None:
         raise OptionError(f"data set '{options.name}' needs its directory: give --root.")
     known = options.name if options.name in SPECS else None
-    manifest = open_manifest(root, known, options.split)
+    follow = options.follow_links
+    manifest = open_manifest(root, known, options.split, follow_links=follow)
     if options.samples:
         manifest = manifest.first(options.samples)
     if options.on_bad == "skip":
@@ -304,4 +307,5 @@ def _training(options: DataOptions, root: Path) -> Manifest:
             "training clips in READ's layout, with paths relative to the root; put it there."
         )
     labels = SPECS[options.name].label_file if options.name in SPECS else "labels.csv"
-    return open_manifest(root, list_file=path, label_file=root / labels)
+    links = options.follow_links
+    return open_manifest(root, list_file=path, label_file=root / labels, follow_links=links)

@@ -23,8 +23,7 @@ COMMANDS = {
     "prepare": ("dasp.cli.data:prepare", "Turn mp4 videos into a data set."),
     "data check": ("dasp.cli.data:data_check", "Check every file of a data set."),
     "data checksum": ("dasp.cli.data:data_checksum", "Print hashes to compare data between labs."),
-    "preview": ("dasp.cli.data:preview", "Draw one clip under every corruption."),
-    "preview-shapes": ("dasp.cli.data:preview_shapes", "Draw a built-in sample in the same way."),
+    "preview": ("dasp.cli.data:preview", "Draw one sample under every corruption."),
 }
 INTERRUPTED = 130
 RESUMABLE = {"bench", "train", "prepare"}  # their finished work is kept

@@ -25,6 +25,7 @@ def train(
     depth: int = 3,
     mlp_ratio: float = 2.0,
     threads: int = 1,
+    follow_links: bool = False,
 ) -> list[Epoch]:
     """Train a source model (a small CAV-MAE) on your own clips and write its weights.
 
@@ -40,11 +41,14 @@ def train(
         depth: Blocks per modality; one shared block follows.
         mlp_ratio: Hidden width of a block's MLP over its width.
         threads: Processor threads; a small model gains nothing from a second one.
+        follow_links: Read files outside of the directories to which links in them lead.
     """
     if output.suffix != ".safetensors":
         raise OptionError(f"the output is a .safetensors file, not {output}.")
     torch.set_num_threads(threads)
-    manifest, held_out = open_manifest(data), open_manifest(validation)
+    manifest, held_out = (
+        open_manifest(root, follow_links=follow_links) for root in (data, validation)
+    )
     if manifest.classes != held_out.classes:
         raise OptionError(f"{data} and {validation} do not have the same classes.")
     sizes = {"embed_dim": width, "num_heads": heads, "depth": depth, "mlp_ratio": mlp_ratio}

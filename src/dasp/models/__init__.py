@@ -18,15 +18,6 @@ from dasp.models.weights import (
 )
 
 __all__ = [
-    "MODELS",
-    "CavMae",
-    "CavMaeDepth",
-    "Toy",
-    "faster",
-    "load_model",
-    "load_trained",
-    "load_weights",
-    "pretrained_names",
-    "pretrained_path",
-    "save_weights",
-]
+    "MODELS", "CavMae", "CavMaeDepth", "Toy", "faster", "load_model", "load_trained",
+    "load_weights", "pretrained_names", "pretrained_path", "save_weights",
+]  # fmt: skip
