@@ -173,11 +173,7 @@ def _opened(path: str | Path, kind: str, what: str) -> Iterator[tuple[Any, Any, 
             if not streams:
                 raise DataError(f"{path} has no {what}: remove it from the list.")
             _check_boxes(Path(path))
-            stream = streams[0]
-            length = float(container.duration or 0) / 1e6
-            if stream.duration is not None:
-                length = float(stream.duration * stream.time_base)
-            yield container, stream, min(length, SECONDS)
+            yield container, streams[0], min(_length(container, streams[0]), SECONDS)
     except (av.FFmpegError, OSError) as error:
         fault = f"cannot read the {what} of {path}: {cause(error)}"
         raise DataError(f"{fault}; fetch it again.") from error
@@ -201,3 +197,9 @@ def _check_boxes(path: Path) -> None:
     if position > size:
         there = f"{size} of {position} bytes"
         raise DataError(f"the video {path} is truncated: {there}; fetch it again.")
+
+
+def _length(container: Any, stream: Any) -> float:
+    if stream.duration is not None:
+        return float(stream.duration * stream.time_base)
+    return float(container.duration or 0) / 1e6
