@@ -16,12 +16,14 @@ from dasp.models.weights import (
     pretrained_path,
     save_weights,
 )
+from dasp.models.wrap import Wrapped, wrap
 
 __all__ = [
     "MODELS",
     "CavMae",
     "CavMaeDepth",
     "Toy",
+    "Wrapped",
     "faster",
     "load_model",
     "load_trained",
@@ -29,4 +31,5 @@ __all__ = [
     "pretrained_names",
     "pretrained_path",
     "save_weights",
+    "wrap",
 ]
