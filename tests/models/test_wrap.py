@@ -369,6 +369,13 @@ class Past(Late):
         return super().forward(*values) + values[0].mean(dim=(1, 2))[:, None]
 
 
+class Divides(Late):
+    """Cannot take a feature of zeros."""
+
+    def fused(self, mapped):
+        return (mapped / mapped.norm(dim=2, keepdim=True)).sum(dim=1)
+
+
 class Both(nn.Module):
     """Reads two tensors that one encoder returns."""
 
@@ -394,6 +401,12 @@ def test_models_that_cannot_be_wrapped_are_refused():
     one = drawn(1)
     with pytest.raises(ContractError, match="reads its inputs past them"):
         dasp.wrap(two(Past), encoders=named(2), inputs=drawn(2))
+    divides, options = two(Divides), {"encoders": named(2), "inputs": drawn(2)}
+    for own in divides.maps:
+        nn.init.zeros_(own.bias)
+    with pytest.raises(ContractError, match=r"from 'm0' alone the model predicts NaN.*mean"):
+        dasp.wrap(divides, **options)
+    dasp.check_model(dasp.wrap(divides, **options, absent="mean"), drawn(2))
     with pytest.raises(ContractError, match="depends on 2 of the 2 tensors that 'net'"):
         dasp.wrap(Both(), encoders={"m0": "net"}, inputs=one)
     with pytest.raises(ContractError, match=r"forward\(one, mask\) of Unclear does not tell"):
@@ -511,7 +524,7 @@ def made(**options):
 def build(): return made(head="head")
 def again(): return made(head="head")
 def headless(): return made()
-def zeros(): return made(head="head", absent="zeros")
+def mean(): return made(head="head", absent="mean")
 """
 
 
@@ -519,7 +532,7 @@ def test_the_digest_of_a_wrapped_model_tells_wrappings_apart(tmp_path):
     (tmp_path / "mine.py").write_text(BUILD)
     inputs = {"audio": torch.ones(1, 6), "video": torch.ones(1, 6)}
     digests = {}
-    for name in ("build", "again", "headless", "zeros"):
+    for name in ("build", "again", "headless", "mean"):
         model = find_model(f"{tmp_path}/mine.py:{name}")
         digests[name] = model_digest(model, inputs=lambda: inputs)
     assert digests["build"] == digests["again"]

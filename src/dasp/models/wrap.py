@@ -161,7 +161,7 @@ def wrap(
     encoders: Mapping[str, str],
     inputs: Inputs,
     head: str | None = None,
-    absent: Absent | Mapping[str, Absent] = "mean",
+    absent: Absent | Mapping[str, Absent] = "zeros",
     call: Call | None = None,
     channels: Mapping[str, int] | None = None,
 ) -> Wrapped:
@@ -171,12 +171,12 @@ def wrap(
         model: a model of one or several inputs that returns logits (B, C).
         encoders: the module of each modality, by its name in `model.named_modules()`. Modalities
             may share one, if they are named in the order of its calls.
-        inputs: a batch of clean samples {modality: (B, ...)} from which widths and stand-ins are
-            taken: at least 2, better 64.
+        inputs: a batch {modality: (B, ...)} of at least 2 samples, on which the model is tried. If
+            `absent` is "mean" or "noise", give about 64 clean ones.
         head: the name of the module whose input is the embedding; None: the logits serve as it.
-        absent: what stands for a modality that is absent: the "mean" feature of `inputs`, "zeros",
-            "noise" with the mean and spread of these features, or a tensor (D,) or (N, D); one for
-            all, or by modality.
+        absent: what stands for the feature of a modality that is absent, or that is left out to
+            look at another one: "zeros", the "mean" over `inputs`, "noise" with the mean and spread
+            of `inputs`, or a tensor (D,) or (N, D); one for all, or by modality.
         call: how to call the model: `lambda model, inputs: model(inputs["audio"], …)`. By default
             inputs are passed by keyword if the parameters of `forward` have their names, otherwise
             in their own order or, if `forward` takes only one, as a dict.
@@ -396,7 +396,7 @@ def _channels_axis(value: Tensor, layer: tuple[nn.Module, Any] | None) -> int:
 def _learn_absent(wrapped: Wrapped, inputs: Inputs, absent: Absent | Mapping[str, Absent]) -> None:
     """Keep what stands for each modality, (1, N, D), and its spread if it is noise."""
     for name, tokens in wrapped.encode(inputs).items():
-        kind = absent.get(name, "mean") if isinstance(absent, Mapping) else absent
+        kind = absent.get(name, "zeros") if isinstance(absent, Mapping) else absent
         value, spread = tokens.mean(dim=0, keepdim=True), tokens.new_empty(0)
         if isinstance(kind, Tensor):
             if kind.shape not in (value.shape[2:], value.shape[1:]):
@@ -427,6 +427,11 @@ def _check_agreement(wrapped: Wrapped, inputs: Inputs) -> None:
                 f"the output of '{wrapped.config['encoders'][name]}' depends on more than the "
                 f"input '{name}': name a module before the modalities meet, and give inputs in the "
                 "order in which forward takes them."
+            )
+        if not torch.isfinite(wrapped.fuse({name: together}).logits).all():
+            raise ContractError(
+                f"from '{name}' alone the model predicts NaN or Inf: give absent=\"mean\", or a "
+                "tensor, that stands for the feature of the others."
             )
 
 
