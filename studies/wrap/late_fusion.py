@@ -1,6 +1,6 @@
 """DASP on late-fusion models that nobody wrote for it, through `dasp.wrap`.
 
-    .venv/bin/python studies/wrap/late_fusion.py              # both tables, about 4 minutes of one core
+    .venv/bin/python studies/wrap/late_fusion.py              # both tables, 4 minutes
     .venv/bin/python studies/wrap/late_fusion.py --seeds 0    # one seed
 
 Three small models (fusion by concatenation, by sum, by attention) are trained on two synthetic

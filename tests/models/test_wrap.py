@@ -421,6 +421,30 @@ def test_frames_of_another_size_are_named():
     assert wrapped.fuse({"m0": torch.zeros(5, 9, 5)}).logits.shape == (5, 3)  # a longer sequence
 
 
+class Frames(nn.Module):
+    """Encodes every frame of (B, 4, 6) by itself: all frames are one batch to the encoder."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.order, self.net, self.head = order, nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, video):
+        frames = video if self.order == "samples" else video.transpose(0, 1)
+        encoded = self.net(frames.flatten(0, 1)).unflatten(0, frames.shape[:2])
+        return self.head(encoded.mean(dim=1 if self.order == "samples" else 0))
+
+
+def test_frames_that_are_encoded_one_by_one_are_tokens_of_their_sample():
+    torch.manual_seed(0)
+    model, inputs = Frames("samples"), {"video": drawn(1)["m0"]}
+    wrapped = dasp.wrap(model, encoders={"video": "net"}, head="head", inputs=inputs)
+    tokens = wrapped.encode(inputs)
+    torch.testing.assert_close(tokens["video"], model.net(inputs["video"]))
+    torch.testing.assert_close(wrapped.fuse(tokens).logits, model(inputs["video"]))
+    with pytest.raises(ContractError, match="or is not in their order"):
+        dasp.wrap(Frames("time"), encoders={"video": "net"}, head="head", inputs=inputs)
+
+
 class Image(nn.Module):
     """A plain classifier of one input."""
 

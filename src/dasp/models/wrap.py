@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
+from dasp.core.contract import check_fused
 from dasp.core.errors import ContractError, InputError, OptionError, StateError, unknown_name
 from dasp.core.types import Fused, Inputs, Tokens
 from dasp.models.gates import Pass, close_gates, is_float, open_gates
@@ -29,7 +30,7 @@ CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.Gr
 class _Feature:
     """Where the feature of a modality is in the output of its encoder, and what its axes are."""
 
-    leaves: tuple[Any, ...]  # of the output for one sample
+    leaves: tuple[Any, ...]  # of the output for one sample, which may be several rows (frames)
     axes: tuple[int | None, ...]  # of the samples, in each leaf
     spec: TreeSpec
     place: int  # of the feature among the leaves
@@ -41,28 +42,31 @@ class _Feature:
     def tokens(self, output: Any) -> Tensor:
         """Return the feature in an output as tokens (B, N, D)."""
         value = self._channels_last(tree_leaves(output)[self.place])
-        return value.flatten(1, -2) if value.ndim > 2 else value[:, None]
+        rows = self._channels_last(self.leaves[self.place]).shape[0]  # per sample
+        return value.reshape(-1, rows, *value.shape[1:]).flatten(1, -2)
 
     def output(self, tokens: Tensor, name: str) -> Any:
         """Return an output with these tokens (B, N, D) in it; nothing depends on the rest of it."""
         batch, count, width = tokens.shape
-        sizes = self._channels_last(self.leaves[self.place]).shape[1:-1]
-        sizes = torch.Size([count]) if len(sizes) == 1 else sizes  # a sequence may have any length
-        if sizes.numel() != count:
+        rows, *sizes = self._channels_last(self.leaves[self.place]).shape[:-1]
+        if rows == 1 and len(sizes) == 1:
+            sizes = [count]  # a sequence may have any length
+        if (known := torch.Size([rows, *sizes]).numel()) != count:
             raise InputError(
-                f"'{name}' has {count} tokens, and the inputs given to wrap() have "
-                f"{sizes.numel()}: call wrap() with inputs of this size."
+                f"'{name}' has {count} tokens, and the inputs given to wrap() have {known}: "
+                "call wrap() with inputs of this size."
             )
-        value = tokens.reshape(batch, *sizes, width).movedim(-1, self.channels)
         leaves = [
-            leaf if axis is None else leaf.to(tokens.device).movedim(axis, 0)
+            leaf
+            if axis is None
+            else leaf.to(tokens.device).movedim(axis, 0).expand(batch, *[-1] * leaf.ndim)
             for leaf, axis in zip(self.leaves, self.axes, strict=True)
         ]
-        leaves[self.place] = value
+        value = tokens.reshape(batch, rows, *sizes, width)
+        leaves[self.place] = value.movedim(-1, self.channels + 1)
         for place, axis in enumerate(self.axes):
             if axis is not None:
-                rows = leaves[place].expand(batch, *leaves[place].shape[1:])
-                leaves[place] = rows.movedim(0, axis)
+                leaves[place] = leaves[place].flatten(0, 1).movedim(0, axis)
         return tree_unflatten(leaves, self.spec)
 
     def _channels_last(self, value: Tensor) -> Tensor:
@@ -306,7 +310,7 @@ def _learn_features(wrapped: Wrapped, inputs: Inputs, channels: Mapping[str, int
     for name, path in paths.items():
         leaves, spec = tree_flatten(run.computed[name])
         pairs = zip(leaves, tree_leaves(fewer.computed[name]), strict=True)
-        axes = tuple(_samples_axis(*pair) for pair in pairs)
+        axes = tuple(_samples_axis(*pair, len(few[name])) for pair in pairs)
         tensors = [i for i, v in enumerate(leaves) if axes[i] is not None and is_float(v)]
         used = [i for i in tensors if leaves[i].ndim > 1 and _matters(wrapped, few, run, name, i)]
         if len(used) != 1:
@@ -316,8 +320,16 @@ def _learn_features(wrapped: Wrapped, inputs: Inputs, channels: Mapping[str, int
             )
         value = leaves[used[0]].movedim(axes[used[0]] or 0, 0)
         axis = channels.get(name, _channels_axis(value, layers.get(encoders[name]))) % value.ndim
-        first = [v if a is None else v.narrow(a, 0, 1) for v, a in zip(leaves, axes, strict=True)]
-        wrapped._features[name] = _Feature(tuple(first), axes, spec, used[0], axis)
+        first = [
+            leaf if own is None else leaf.narrow(own, 0, leaf.shape[own] // len(few[name]))
+            for leaf, own in zip(leaves, axes, strict=True)
+        ]
+        feature = wrapped._features[name] = _Feature(tuple(first), axes, spec, used[0], axis)
+        if not _near(feature.tokens(run.computed[name])[1:], feature.tokens(fewer.computed[name])):
+            raise ContractError(
+                f"what '{path}' ({name}) returns for a sample depends on the others in the batch, "
+                "or is not in their order: name another module."
+            )
         wrapped.embed_dim[name] = value.shape[axis]
         wrapped.register_buffer(f"raw_{name}", inputs[name][:1].clone(), persistent=False)
 
@@ -336,12 +348,13 @@ def _run_first(wrapped: Wrapped, inputs: Inputs) -> tuple[Pass, Any]:
         ) from error
 
 
-def _samples_axis(leaf: Any, fewer: Any) -> int | None:
-    """Return the axis in which the output for one sample fewer is shorter."""
+def _samples_axis(leaf: Any, fewer: Any, count: int) -> int | None:
+    """Return the axis in which the output for one of `count` samples fewer is shorter."""
     if not (isinstance(leaf, Tensor) and leaf.ndim == fewer.ndim):
         return None
     pairs = enumerate(zip(leaf.shape, fewer.shape, strict=True))
-    return next((axis for axis, (size, less) in pairs if size != less), None)
+    axes = (axis for axis, (size, less) in pairs if size != less and (size - less) * count == size)
+    return next(axes, None)
 
 
 def _matters(wrapped: Wrapped, inputs: Inputs, run: Pass, name: str, place: int) -> bool:
@@ -416,7 +429,8 @@ def _learn_absent(wrapped: Wrapped, inputs: Inputs, absent: Absent | Mapping[str
 def _check_agreement(wrapped: Wrapped, inputs: Inputs) -> None:
     """Compare encode and fuse with the model's own forward, and each encoder alone with all."""
     tokens = wrapped.encode(inputs)
-    if not _near(wrapped.fuse(tokens).logits, logits_of(wrapped.run(inputs, {})[1])):
+    fused = check_fused(wrapped.fuse(tokens), len(next(iter(inputs.values()))), wrapped)
+    if not _near(fused.logits, logits_of(wrapped.run(inputs, {})[1])):
         raise ContractError(
             "with its encoders' outputs given, the model predicts something else: it reads its "
             "inputs past them, or draws random numbers. Name modules that all of an input passes."
