@@ -86,7 +86,7 @@ class Wrapped(nn.Module):
         self.model, self.modalities, self.closed = model, tuple(encoders), False
         # Part of the digest of a model, as the sizes of other models are:
         self.config: dict[str, Any] = {"encoders": dict(encoders), "head": head}
-        self.embed_dim: dict[str, int] = {}
+        self.embed_dim: int | Mapping[str, int] = {}
         self.num_classes = 0
         self._call = call
         self._features: dict[str, _Feature] = {}
@@ -306,7 +306,8 @@ def _learn_features(wrapped: Wrapped, inputs: Inputs, channels: Mapping[str, int
             raise ContractError(f"'{path}' ({name}) did not run: name another module.")
     if wrapped.config["head"] is not None and run.embedding is None:
         raise ContractError(f"no tensor entered '{wrapped.config['head']}': name another head.")
-    wrapped.num_classes = logits_of(output).shape[1]
+    widths: dict[str, int] = {}
+    wrapped.embed_dim, wrapped.num_classes = widths, logits_of(output).shape[1]
     for name, path in paths.items():
         leaves, spec = tree_flatten(run.computed[name])
         pairs = zip(leaves, tree_leaves(fewer.computed[name]), strict=True)
@@ -330,7 +331,7 @@ def _learn_features(wrapped: Wrapped, inputs: Inputs, channels: Mapping[str, int
                 f"what '{path}' ({name}) returns for a sample depends on the others in the batch, "
                 "or is not in their order: name another module."
             )
-        wrapped.embed_dim[name] = value.shape[axis]
+        widths[name] = value.shape[axis]
         wrapped.register_buffer(f"raw_{name}", inputs[name][:1].clone(), persistent=False)
 
 
