@@ -20,7 +20,7 @@ class MultiModalModel(Protocol):
     """Any number of encoders and one fusion."""
 
     modalities: tuple[str, ...]
-    embed_dim: int
+    embed_dim: int | Mapping[str, int]
     num_classes: int
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
@@ -88,7 +88,7 @@ class HasPrompts(Protocol):
 
 _PARTS = {
     "modalities": "a tuple of names such as ('audio', 'video')",
-    "embed_dim": "the width D of tokens and embedding",
+    "embed_dim": "the width D of tokens and embedding, or the tokens' widths by modality",
     "num_classes": "the number of classes C",
     "encode": "encode(inputs) -> {name: (B, N, D)}",
     "fuse": "fuse(tokens) -> Fused(embedding, logits)",
@@ -106,6 +106,15 @@ def check_parts(model: nn.Module) -> None:
         raise ContractError(f"modalities must be a non-empty tuple of names, not {names!r}.")
     if len(set(names)) != len(names):
         raise ContractError(f"modalities lists a name twice: {names!r}.")
+    width = model.embed_dim
+    if not isinstance(width, int) and not (isinstance(width, Mapping) and {*names} <= {*width}):
+        raise ContractError(f"embed_dim must be a width, or one per modality, not {width!r}.")
+
+
+def token_width(model: MultiModalModel, modality: str) -> int:
+    """Return the width D of the tokens (B, N, D) of a modality."""
+    width = model.embed_dim
+    return width if isinstance(width, int) else width[modality]
 
 
 def check_need(model: nn.Module, need: type, method: str) -> None:
@@ -142,9 +151,10 @@ def check_batch(
         shape = tuple(value.shape)
         if len(shape) < 2 or 0 in shape[1 if no_samples else 0 :]:
             raise InputError(f"'{name}' has shape {shape}: expected (B, ...) without empty axes.")
-        if kind == "tokens" and (len(shape) != 3 or shape[2] != model.embed_dim):
+        if kind == "tokens" and (len(shape) != 3 or shape[2] != token_width(model, name)):
             raise InputError(
-                f"tokens of '{name}' have shape {shape}, expected (B, N, {model.embed_dim})."
+                f"tokens of '{name}' have shape {shape}, "
+                f"expected (B, N, {token_width(model, name)})."
             )
         _check_placement(name, value, next(model.parameters(), value))
     sizes = {name: len(value) for name, value in batch.items()}
@@ -174,10 +184,10 @@ def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
     if set(tokens) != set(inputs):
         raise ContractError(f"encode() of {tuple(inputs)} returned tokens of {tuple(tokens)}.")
     for name, value in tokens.items():
-        batch, shape = len(inputs[name]), tuple(value.shape)
-        if len(shape) != 3 or (shape[0], shape[2]) != (batch, model.embed_dim):
+        batch, width, shape = len(inputs[name]), token_width(model, name), tuple(value.shape)
+        if len(shape) != 3 or (shape[0], shape[2]) != (batch, width):
             raise ContractError(
-                f"encode() returned {shape} for '{name}', expected ({batch}, N, {model.embed_dim})."
+                f"encode() returned {shape} for '{name}', expected ({batch}, N, {width})."
             )
     return tokens
 
@@ -202,7 +212,9 @@ def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
         raise ContractError(
             f"fuse() must return dasp.Fused(embedding, logits), not {type(fused).__name__}."
         )
-    for name, width in (("embedding", model.embed_dim), ("logits", model.num_classes)):
+    # With a width per modality, that of the embedding is the fusion's own affair.
+    common = model.embed_dim if isinstance(model.embed_dim, int) else fused.embedding.shape[-1]
+    for name, width in (("embedding", common), ("logits", model.num_classes)):
         found = tuple(getattr(fused, name).shape)
         if found != (batch, width):
             raise ContractError(f"fuse() returned {name} {found}, expected {(batch, width)}.")

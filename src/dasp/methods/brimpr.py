@@ -95,6 +95,8 @@ class Brimpr(Method):
         positive(temperature=temperature)
         self.prompts, self.temperature = prompts, temperature
         dim, self.moments = self.model.embed_dim, nn.ModuleDict()
+        if not isinstance(dim, int):
+            raise ContractError(f"Brimpr needs one width for tokens and embedding, not {dim!r}.")
         for name, layers in self.model.encoder_depth().items():
             if layers < 1:
                 raise ContractError(f"Brimpr needs layers to prompt: '{name}' has {layers}.")
