@@ -70,7 +70,8 @@ class Step:
     a parameter without one.
     `restart` asks the loop to return to the source state after this step. `rollback` is the reason
     to return to the last good weights (`Method.roll_back`); the batch is then predicted with
-    those and no update is made. `rate` scales the learning rate of this step.
+    those and no update is made. `rate` scales the learning rate of this step. `more` asks the loop
+    to update and to call `step` on the same batch again, which does not count as one of `steps`.
     """
 
     logits: Tensor  # (B, C), of the prediction before the update
@@ -80,6 +81,7 @@ class Step:
     restart: bool = False
     rollback: str | None = None
     rate: float = 1.0
+    more: bool = False
 
 
 @dataclass(frozen=True)

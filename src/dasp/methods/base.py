@@ -118,6 +118,12 @@ class Method(nn.Module, ABC):
             "don't call fit()."
         )
 
+    def begin(self) -> None:
+        """Prepare once, before anything else, with the model in its source state."""
+
+    def after_update(self) -> None:
+        """Follow an update that the loop has made, such as by averaging the weights."""
+
     def roll_back(self) -> None:
         """Restore the last good weights, for methods whose steps may ask for it."""
         raise ContractError(f"{type(self).__name__} keeps no good weights to roll back to.")

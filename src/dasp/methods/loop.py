@@ -160,6 +160,7 @@ class Adaptation:
         self._lock, self._owner, self._process = threading.Lock(), 0, os.getpid()
         self._thread, self._torn = threading.local(), False
         _claim_model(self)
+        method.begin()
 
     def __repr__(self) -> str:
         names = f"{type(self.method).__name__} on {type(self.model).__name__}"
@@ -540,7 +541,8 @@ class Loop:
     def _adapt(self, batch: Tokens) -> Outcome:
         first: Step | None = None
         updated, restart = False, False
-        for _ in range(self.options.steps):
+        left = self.options.steps
+        while left:
             with self._precision():
                 learns = learns_from(self.method, batch)
                 step = self.method.step(batch) if learns else Step(self._predict(batch).logits)
@@ -557,7 +559,10 @@ class Loop:
             refusal = self.memory.descend(step)
             if refusal:
                 return self._outcome(first, first.logits, rejected=refusal)
+            with torch.no_grad():
+                self.method.after_update()
             updated, restart = True, restart or step.restart
+            left -= not step.more
         assert first is not None
         return self._finished(batch, first, updated, restart)
 
