@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import ContractError, DaspError, InputError, unknown_name
-from dasp.core.types import Fused, Inputs, Layered, Tokens
+from dasp.core.types import Fused, Inputs, Layered, Layers, Tokens
 
 
 @runtime_checkable
@@ -52,6 +52,30 @@ class HasOwnNorms(Protocol):
 
     def fuse_own_norm(self, tokens: Tokens) -> Fused:
         """Fuse {one name: (B, N, D)}, any N, with this modality's norms instead of the shared."""
+
+
+@runtime_checkable
+class HasTopNorms(Protocol):
+    """fuse_top_norm() must fuse one modality as fuse() does, but with a last norm of its own."""
+
+    def fuse_top_norm(self, tokens: Tokens) -> Fused:
+        """Fuse {one name: (B, N, D)} with the shared blocks and this modality's last norm."""
+
+
+@runtime_checkable
+class HasLinearHead(Protocol):
+    """linear_head() must return the last linear layer of the head and what comes before it."""
+
+    def linear_head(self) -> tuple[nn.Module, nn.Linear]:
+        """Return (before, linear) such that the logits are linear(before(embedding))."""
+
+
+@runtime_checkable
+class HasLayers(Protocol):
+    """layers() must return the blocks of the encoders and of the fusion, and what follows."""
+
+    def layers(self) -> Layers:
+        """Return the parts of the model, for methods that train some of them."""
 
 
 @runtime_checkable

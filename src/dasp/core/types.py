@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
+from torch import Tensor, nn
 
 Inputs = Mapping[str, Tensor]  # raw inputs by modality, each (B, ...)
 Tokens = Mapping[str, Tensor]  # encoded tokens by modality, each (B, N, D)
@@ -42,6 +42,15 @@ class Layered:
 
     tokens: Tensor  # (B, N, D), as returned by `encode`
     features: Tensor  # (L, B, D), the token mean after each of its L layers, normalised
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The parts of a model that methods train or leave alone, in the order they run."""
+
+    encoders: Mapping[str, Sequence[nn.Module]]  # blocks per modality
+    fusion: Sequence[nn.Module]  # blocks
+    output: Sequence[nn.Module]  # what follows the fusion's blocks, such as norm and head
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,11 @@ class Method(nn.Module, ABC):
             fused = self.fuse({name: prepared[name] for name in names})
         return _in_float32(fused, rows.stop - rows.start)
 
+    def head_features(self, fused: Fused) -> Tensor:
+        """Return the input of the last linear layer of a model that `HasLinearHead`: (B, F)."""
+        before, _ = self.model.linear_head()
+        return _at_least_float32(before(fused.embedding))
+
     def fusion_qkv(self) -> list[nn.Parameter]:
         """Return the query, key and value maps of the fusion of a model that `HasFusionQkv`."""
         found: list[nn.Parameter] = self.model.fusion_qkv()

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dasp.core.errors import InputError
-from dasp.core.types import Attention, Fused, Inputs, Layered, Tokens
+from dasp.core.types import Attention, Fused, Inputs, Layered, Layers, Tokens
 
 
 class SelfAttention(nn.Module):
@@ -139,6 +139,25 @@ class TokenModel(nn.Module):
         for block in self.shared_blocks:
             x = block.alone(x, name)
         return self._classify(x, self.own_norm[name])
+
+    def fuse_top_norm(self, tokens: Tokens) -> Fused:
+        """Fuse one modality with the shared norms inside the blocks and its own norm on top."""
+        ((name, x),) = tokens.items()
+        for block in self.shared_blocks:
+            x = block(x)
+        return self._classify(x, self.own_norm[name])
+
+    def linear_head(self) -> tuple[nn.Module, nn.Linear]:
+        """Return what precedes the last linear layer of the head, and that layer."""
+        before = self.head[:-1] if isinstance(self.head, nn.Sequential) else nn.Identity()
+        last = self.head[-1] if isinstance(self.head, nn.Sequential) else self.head
+        assert isinstance(last, nn.Linear)
+        return before, last
+
+    def layers(self) -> Layers:
+        """Return the blocks of each encoder and of the fusion, and norm and head."""
+        encoders = {name: list(self.blocks[name]) for name in self.modalities}  # type: ignore[call-overload]
+        return Layers(encoders, list(self.shared_blocks), [self.norm, self.head])
 
     def encoder_depth(self) -> dict[str, int]:
         """Return the number of blocks of each encoder."""
