@@ -181,8 +181,7 @@ class Method(nn.Module, ABC):
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of all LayerNorms of the model."""
-        norms = [module for module in self.model.modules() if isinstance(module, nn.LayerNorm)]
-        found = [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
+        found = norms_of([self.model])
         if not found:
             raise ContractError(f"{type(self).__name__} trains LayerNorms; the model has none.")
         return found
@@ -190,6 +189,13 @@ class Method(nn.Module, ABC):
     def module_like_model(self, module: AnyModule) -> AnyModule:
         """Move a new module to the device and dtype of the model."""
         return module.to(next(self.model.parameters(), torch.empty(0)))
+
+
+def norms_of(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+    """Return the affine parameters of all LayerNorms within these modules."""
+    inside = (part for module in modules for part in module.modules())
+    norms = (part for part in inside if isinstance(part, nn.LayerNorm))
+    return [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -280,6 +286,13 @@ def not_negative(**values: float) -> None:
     for name, value in values.items():
         if not (isinstance(value, int | float) and value >= 0):
             raise OptionError(f"{name} must be a number from 0, not {value!r}.")
+
+
+def fraction(**values: float) -> None:
+    """Refuse hyper-parameters that are not numbers from 0 to 1."""
+    for name, value in values.items():
+        if not (isinstance(value, int | float) and 0 <= value <= 1):
+            raise OptionError(f"{name} must be a number from 0 to 1, not {value!r}.")
 
 
 def whole(minimum: int = 1, **values: int) -> None:
