@@ -79,6 +79,14 @@ class HasLayers(Protocol):
 
 
 @runtime_checkable
+class HasWeightOrder(Protocol):
+    """weight_order() must return the model's weights and biases in a fixed order."""
+
+    def weight_order(self) -> list[nn.Parameter]:
+        """Return what a published release draws random numbers for, in its order."""
+
+
+@runtime_checkable
 class HasSharedFusion(Protocol):
     """These must split fuse() into a part per modality, computed once, and the rest."""
 

@@ -80,6 +80,10 @@ class Block(nn.Module):
         x = x + mixed
         return x + self.mlp(self.norm2(x)), weights
 
+    def in_order(self) -> list[nn.Module]:
+        """Return its parts in the published order of their weights."""
+        return [self.norm1, self.attn, self.norm2, self.mlp]
+
     def alone(self, x: Tensor, name: str) -> Tensor:
         """(B, N, D) → (B, N, D) of one modality, with its own norms if the block has any."""
         del name
