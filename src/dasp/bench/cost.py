@@ -29,8 +29,11 @@ from dasp.data.loading import run_jobs
 from dasp.methods import Adaptation, adapt
 
 # Calls of a model, see `dasp.core.contract`: one encoder for each modality given, or the fusion.
-ENCODERS = ("encode", "encode_prompted")
-FUSIONS = ("fuse", "fuse_prepared", "fuse_with_attention", "fuse_own_norm")
+ENCODERS = ("encode", "encode_prompted", "encode_carrying")
+FUSIONS = (
+    "fuse", "fuse_prepared", "fuse_with_attention", "fuse_own_norm", "fuse_top_norm",
+    "fuse_carrying",
+)  # fmt: skip
 LOADING = "raw inputs read from the feature store, where they lie decoded and corrupted"
 STATUS, REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

@@ -118,6 +118,25 @@ class HasPrompts(Protocol):
         """
 
 
+@runtime_checkable
+class HasCarriedPrompts(Protocol):
+    """These must run the model with prompts that stay in front of the tokens to the end."""
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Return the tokens (B, N, D) that enter the first layer of each encoder."""
+
+    def encode_carrying(
+        self, embedded: Tokens, prompts: Mapping[str, Tensor]
+    ) -> dict[str, Layered]:
+        """Run the layers with prompts {name: (P, D)} in front; the result still has them.
+
+        `features` are those of `HasPrompts`, of the tokens alone.
+        """
+
+    def fuse_carrying(self, tokens: Tokens, prompts: int) -> Fused:
+        """Fuse tokens of which the first `prompts` of each modality count in no mean."""
+
+
 _PARTS = {
     "modalities": "a tuple of names such as ('audio', 'video')",
     "embed_dim": "the width D of tokens and embedding",

@@ -189,6 +189,30 @@ class TokenModel(nn.Module):
             layered[name] = Layered(x, torch.stack(features))
         return layered
 
+    def encode_carrying(
+        self, embedded: Tokens, prompts: Mapping[str, Tensor]
+    ) -> dict[str, Layered]:
+        """Encode with prompts {name: (P, D)} in front of the tokens, and return both."""
+        layered = {}
+        for name, x in embedded.items():
+            prompt = prompts[name].expand(len(x), -1, -1)  # (P, D) → (B, P, D)
+            x, own = torch.cat([prompt, x], dim=1), slice(prompt.shape[1], None)
+            features = [x.new_empty(0, len(x), x.shape[2])]
+            blocks: list[Block] = [*self.blocks[name], self.shared_blocks[0]]  # type: ignore[misc]
+            for block, following in pairwise(blocks):
+                x = block(x)
+                features.append(following.norm1(x[:, own]).mean(dim=1)[None])
+            layered[name] = Layered(x, torch.cat(features))
+        return layered
+
+    def fuse_carrying(self, tokens: Tokens, prompts: int) -> Fused:
+        """Fuse, and leave the first `prompts` tokens of each modality out of the mean."""
+        x, spans = self._join(tokens)
+        for block in self.shared_blocks:
+            x = block(x)
+        own = [x[:, span.start + prompts : span.stop] for span in spans.values()]
+        return self._classify(torch.cat(own, dim=1))
+
     def fusion_qkv(self) -> list[nn.Parameter]:
         """Return weight and bias of the fused query-key-value map of each shared block."""
         return [part for block in self.shared_blocks for part in block.attn.qkv.parameters()]
