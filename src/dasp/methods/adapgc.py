@@ -12,6 +12,7 @@ from dasp.core.errors import StateError
 from dasp.core.types import Inputs, Prediction, Step
 from dasp.methods.base import METHODS, Method, not_negative, one_of, positive
 from dasp.methods.copies import WeightCopy
+from dasp.methods.losses import with_spoilt_rows
 from dasp.methods.read import read_loss
 
 MOMENTUM = 0.9  # of priors and means; a tenth of each batch's second moments is added
@@ -189,6 +190,8 @@ class Adapgc(Method):
         fused = self.fuse(tokens)
         logits, feature = fused.logits, self.head_features(fused)
         alone = {n: self.head_features(self.model.fuse_top_norm({n: t})) for n, t in tokens.items()}
+        if (spoilt := with_spoilt_rows(logits, feature, *alone.values())) is not None:
+            return Step(spoilt)
         p = logits.detach().softmax(dim=1)
         self.joint.update(feature.detach(), p)
         for name, own in alone.items():

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from dasp.core.errors import InputError, OptionError, StateError
 from dasp.core.types import Inputs, Prediction, Step, Tokens
 from dasp.methods.base import METHODS, Method, not_negative, one_of, positive, whole
+from dasp.methods.losses import with_spoilt_rows
 
 JOINT = "joint"  # the classifier of the fused embedding; the others have a modality's name
 SHRINK = 0.9  # of the weights that source data gave, as released
@@ -158,8 +159,9 @@ class Mdaa(Method):
         own = []
         for batch in source:
             tokens = self.encode(batch)
-            own.append(self.fuse(tokens).logits.argmax(dim=1))
-            for name, value in self._features(tokens).items():
+            found, logits = self._features(tokens)
+            own.append(logits.argmax(dim=1))
+            for name, value in found.items():
                 features[name].append(value)
         if not own:
             raise InputError("fit() got no source batch: pass at least one {name: tensor} dict.")
@@ -172,7 +174,9 @@ class Mdaa(Method):
     @torch.no_grad()
     def step(self, batch: Tokens) -> Step:
         """Report the leader's soft labels, then teach them to the less confident classifiers."""
-        features = self._features(batch)
+        features, logits = self._features(batch)
+        if (spoilt := with_spoilt_rows(logits, *features.values())) is not None:
+            return Step(spoilt)
         found, targets = self._judged(features)
         tops = {name: p.amax(dim=1) for name, p in found.items()}
         highest = torch.stack(list(tops.values())).amax(dim=0)
@@ -186,25 +190,28 @@ class Mdaa(Method):
     @torch.no_grad()
     def predict(self, batch: Tokens) -> Prediction:
         """Return the leader's soft labels."""
-        return Prediction(self._judged(self._features(batch))[1])
+        features, logits = self._features(batch)
+        spoilt = with_spoilt_rows(logits, *features.values())
+        return Prediction(self._judged(features)[1] if spoilt is None else spoilt)
 
     def _judged(self, features: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         """Return the probabilities (B, C) of each classifier, and the leader's soft labels."""
-        found = {name: c(features[name]) for name, c in self._classifiers() if name in features}
-        if torch.isnan(found[JOINT]).any():
+        if torch.isnan(self.classifiers[JOINT].R).any():  # type: ignore[arg-type]
             raise StateError(
                 "Mdaa needs source samples: call tta.fit([inputs]) with clean training samples, "
                 "best some of every class, before the first batch."
             )
+        found = {name: c(features[name]) for name, c in self._classifiers() if name in features}
         stacked = torch.stack(list(found.values()))  # (M, B, C)
         leader = stacked.amax(dim=2).argmax(dim=0)  # the first of equals
         chosen = stacked[leader, torch.arange(stacked.shape[1], device=leader.device)]
         return found, soft_labels(chosen, self.alpha)
 
-    def _features(self, tokens: Tokens) -> dict[str, Tensor]:
-        """Return the features (B, D) of each modality that is there, and those of all."""
+    def _features(self, tokens: Tokens) -> tuple[dict[str, Tensor], Tensor]:
+        """Return features (B, D) of each modality that is there and of all; and the logits."""
         own = {name: tokens[name].mean(dim=1) for name in self.model.modalities if name in tokens}
-        return own | {JOINT: self.fuse(tokens).embedding}
+        fused = self.fuse(tokens)
+        return own | {JOINT: fused.embedding}, fused.logits
 
     def _labels(self, own: Tensor) -> Tensor:
         if self.labels == "own":

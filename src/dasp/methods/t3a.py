@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from dasp.core.contract import HasLinearHead
 from dasp.core.types import Prediction, Step, Tokens
 from dasp.methods.base import METHODS, Method, whole
-from dasp.methods.losses import entropy
+from dasp.methods.losses import entropy, with_spoilt_rows
 
 
 def lowest_per_class(labels: Tensor, values: Tensor, k: int) -> Tensor:
@@ -70,6 +70,8 @@ class T3a(Method):
         """Add the batch to the supports, then score it."""
         fused = self.fuse(batch)
         features = self.head_features(fused)
+        if (spoilt := with_spoilt_rows(fused.logits, features)) is not None:
+            return Step(spoilt)
         self.supports = torch.cat([self.supports, features])
         self.labels = torch.cat([self.labels, fused.logits.argmax(dim=1)])
         self.entropies = torch.cat([self.entropies, entropy(fused.logits)])
