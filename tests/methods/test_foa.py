@@ -58,9 +58,9 @@ def test_the_search_is_that_of_the_package_though_rebuilt_at_every_step():
 
 
 def test_numpys_own_generator_is_left_alone(batches):
-    before = np.random.get_state()[1].copy()
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
     fitted(population=4)(batches[0])
-    assert (np.random.get_state()[1] == before).all()
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
 
 
 def test_fitness_counts_entropy_and_distance():

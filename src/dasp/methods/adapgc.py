@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dasp.core.contract import HasFusionQkv, HasLinearHead, HasTopNorms
 from dasp.core.errors import StateError
 from dasp.core.types import Inputs, Prediction, Step
-from dasp.methods.base import METHODS, Method, not_negative, one_of, positive
+from dasp.methods.base import METHODS, Method, full_precision, not_negative, one_of, positive
 from dasp.methods.copies import WeightCopy
 from dasp.methods.losses import with_spoilt_rows
 from dasp.methods.read import read_loss
@@ -193,10 +193,11 @@ class Adapgc(Method):
         if (spoilt := with_spoilt_rows(logits, feature, *alone.values())) is not None:
             return Step(spoilt)
         p = logits.detach().softmax(dim=1)
-        self.joint.update(feature.detach(), p)
-        for name, own in alone.items():
-            self.own[name].update(own.detach(), p)  # type: ignore[operator]
-        scores = self.joint(feature)
+        with full_precision(p):
+            self.joint.update(feature.detach(), p)
+            for name, own in alone.items():
+                self.own[name].update(own.detach(), p)  # type: ignore[operator]
+            scores = self.joint(feature)
         agreement = -(scores.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1).mean()
         first = read_loss(logits) + self.w_g * agreement
         leader = self._leaders(scores.detach(), alone)

@@ -203,6 +203,11 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters(), torch.empty(0)).device
 
 
+def full_precision(values: Tensor) -> torch.autocast:
+    """Return a context without autocast, for arithmetic on these values that must be exact."""
+    return torch.autocast(values.device.type, enabled=False)
+
+
 def _at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 

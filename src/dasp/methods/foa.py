@@ -216,14 +216,14 @@ class Foa(Method):
         own = {n: prompts[i * count :][:count] for i, n in enumerate(self.model.modalities)}
         layered = self.model.encode_carrying(embedded, own)
         fused = self.model.fuse_carrying({n: layer.tokens for n, layer in layered.items()}, count)
-        embedding = fused.embedding.float()
-        parts = [own for name in layered for own in layered[name].features.float()]
-        return fused.logits.float(), torch.cat([*parts, embedding], dim=1), embedding
+        embedding = fused.embedding.to(self.best)
+        parts = [own for name in layered for own in layered[name].features.to(self.best)]
+        return fused.logits.to(self.best), torch.cat([*parts, embedding], dim=1), embedding
 
     def _shifted(self, embedding: Tensor) -> Tensor:
         """Return the head's logits of embeddings moved back by the drift of their mean."""
         if not torch.isnan(self.history).any():
             embedding = embedding + (self.mean[-embedding.shape[1] :] - self.history)
         before, linear = self.model.linear_head()
-        logits: Tensor = linear(before(embedding)).float()
+        logits: Tensor = linear(before(embedding)).to(self.best)
         return logits

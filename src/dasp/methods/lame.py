@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from dasp.core.contract import HasLinearHead
 from dasp.core.types import Prediction, Step, Tokens
-from dasp.methods.base import METHODS, Method, one_of, whole
+from dasp.methods.base import METHODS, Method, full_precision, one_of, whole
 from dasp.methods.losses import with_spoilt_rows
 
 
@@ -87,5 +87,6 @@ class Lame(Method):
         features = self.head_features(fused) if known else fused.embedding
         if (spoilt := with_spoilt_rows(fused.logits, features)) is not None:
             return Prediction(spoilt)
-        kernel = affinity(features, self.kernel, self.neighbours)
-        return Prediction(lame(fused.logits, kernel, self.iterations))
+        with full_precision(features):
+            kernel = affinity(features, self.kernel, self.neighbours)
+            return Prediction(lame(fused.logits, kernel, self.iterations))

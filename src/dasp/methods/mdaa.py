@@ -9,7 +9,15 @@ from torch import Tensor, nn
 
 from dasp.core.errors import InputError, OptionError, StateError
 from dasp.core.types import Inputs, Prediction, Step, Tokens
-from dasp.methods.base import METHODS, Method, not_negative, one_of, positive, whole
+from dasp.methods.base import (
+    METHODS,
+    Method,
+    full_precision,
+    not_negative,
+    one_of,
+    positive,
+    whole,
+)
 from dasp.methods.losses import with_spoilt_rows
 
 JOINT = "joint"  # the classifier of the fused embedding; the others have a modality's name
@@ -168,8 +176,9 @@ class Mdaa(Method):
         labels = self._labels(torch.cat(own))
         targets = F.one_hot(labels, self.model.num_classes).to(features[JOINT][0])
         weight = targets.new_tensor(self.class_weight or [1.0] * targets.shape[1])[labels]
-        for name, classifier in self._classifiers():
-            classifier.solve(torch.cat(features[name]), targets, weight, self.gamma)
+        with full_precision(targets):
+            for name, classifier in self._classifiers():
+                classifier.solve(torch.cat(features[name]), targets, weight, self.gamma)
 
     @torch.no_grad()
     def step(self, batch: Tokens) -> Step:
@@ -184,7 +193,8 @@ class Mdaa(Method):
             if name in tops:
                 behind = tops[name] < highest - self.theta
                 if behind.any():
-                    classifier.update(features[name][behind], targets[behind])
+                    with full_precision(targets):
+                        classifier.update(features[name][behind], targets[behind])
         return Step(targets)
 
     @torch.no_grad()
@@ -201,7 +211,8 @@ class Mdaa(Method):
                 "Mdaa needs source samples: call tta.fit([inputs]) with clean training samples, "
                 "best some of every class, before the first batch."
             )
-        found = {name: c(features[name]) for name, c in self._classifiers() if name in features}
+        with full_precision(features[JOINT]):
+            found = {name: c(features[name]) for name, c in self._classifiers() if name in features}
         stacked = torch.stack(list(found.values()))  # (M, B, C)
         leader = stacked.amax(dim=2).argmax(dim=0)  # the first of equals
         chosen = stacked[leader, torch.arange(stacked.shape[1], device=leader.device)]
@@ -209,9 +220,10 @@ class Mdaa(Method):
 
     def _features(self, tokens: Tokens) -> tuple[dict[str, Tensor], Tensor]:
         """Return features (B, D) of each modality that is there and of all; and the logits."""
-        own = {name: tokens[name].mean(dim=1) for name in self.model.modalities if name in tokens}
         fused = self.fuse(tokens)
-        return own | {JOINT: fused.embedding}, fused.logits
+        own = {n: tokens[n].mean(dim=1) for n in self.model.modalities if n in tokens}
+        like = fused.embedding
+        return {n: value.to(like) for n, value in own.items()} | {JOINT: like}, fused.logits
 
     def _labels(self, own: Tensor) -> Tensor:
         if self.labels == "own":

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from dasp.core.contract import HasLinearHead
 from dasp.core.types import Prediction, Step, Tokens
-from dasp.methods.base import METHODS, Method, whole
+from dasp.methods.base import METHODS, Method, full_precision, whole
 from dasp.methods.losses import entropy, with_spoilt_rows
 
 
@@ -85,5 +85,6 @@ class T3a(Method):
         return Prediction(self._scores(self.head_features(self.fuse(batch))))
 
     def _scores(self, features: Tensor) -> Tensor:
-        classes: int = self.model.num_classes
-        return prototype_scores(features, self.supports, self.labels, classes)
+        with full_precision(features):
+            classes = self.model.num_classes
+            return prototype_scores(features, self.supports, self.labels, classes)
