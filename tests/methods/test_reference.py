@@ -31,12 +31,11 @@ RUNS = [
 
 
 def start(name, run, model, batches, lr, figures):
-    """Adapt with the options of a run, fitted and with the initial values of the figures."""
+    """Adapt with the options of a run, fitted; the first run has initial values to set."""
     given = settings(name)
     options = {"lr": lr} | given.get("runs", {}).get(run, {})
     tta = dasp.adapt(model, name, **options)
-    first = options.get("ema_start") != "checkpoint"  # that run has no values of its own
-    for path, key in given.get("set", {}).items() if first else ():
+    for path, key in given.get("set", {}).items() if not run else ():
         reduce(getattr, path.split("."), tta.method).data.copy_(figures[key])
     if "fit" in given:
         tta.fit([batches[i] for i in given["fit"]])
