@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import ContractError, DaspError, InputError, unknown_name
-from dasp.core.types import Fused, Inputs, Layered, Tokens
+from dasp.core.types import Fused, Inputs, Layered, Layers, Tokens
 
 
 @runtime_checkable
@@ -55,6 +55,38 @@ class HasOwnNorms(Protocol):
 
 
 @runtime_checkable
+class HasTopNorms(Protocol):
+    """fuse_top_norm() must fuse one modality as fuse() does, but with a last norm of its own."""
+
+    def fuse_top_norm(self, tokens: Tokens) -> Fused:
+        """Fuse {one name: (B, N, D)} with the shared blocks and this modality's last norm."""
+
+
+@runtime_checkable
+class HasLinearHead(Protocol):
+    """linear_head() must return the last linear layer of the head and what comes before it."""
+
+    def linear_head(self) -> tuple[nn.Module, nn.Linear]:
+        """Return (before, linear) such that the logits are linear(before(embedding))."""
+
+
+@runtime_checkable
+class HasLayers(Protocol):
+    """layers() must return the blocks of the encoders and of the fusion, and what follows."""
+
+    def layers(self) -> Layers:
+        """Return the parts of the model, for methods that train some of them."""
+
+
+@runtime_checkable
+class HasWeightOrder(Protocol):
+    """weight_order() must return the model's weights and biases in a fixed order."""
+
+    def weight_order(self) -> list[nn.Parameter]:
+        """Return what a published release draws random numbers for, in its order."""
+
+
+@runtime_checkable
 class HasSharedFusion(Protocol):
     """These must split fuse() into a part per modality, computed once, and the rest."""
 
@@ -84,6 +116,25 @@ class HasPrompts(Protocol):
         `features` are token means, normalised as the next layer (after the last one: the fusion)
         normalises its input. Differentiable.
         """
+
+
+@runtime_checkable
+class HasCarriedPrompts(Protocol):
+    """These must run the model with prompts that stay in front of the tokens to the end."""
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Return the tokens (B, N, D) that enter the first layer of each encoder."""
+
+    def encode_carrying(
+        self, embedded: Tokens, prompts: Mapping[str, Tensor]
+    ) -> dict[str, Layered]:
+        """Run the layers with prompts {name: (P, D)} in front; the result still has them.
+
+        `features` are those of `HasPrompts`, of the tokens alone.
+        """
+
+    def fuse_carrying(self, tokens: Tokens, prompts: int) -> Fused:
+        """Fuse tokens of which the first `prompts` of each modality count in no mean."""
 
 
 _PARTS = {

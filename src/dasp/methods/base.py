@@ -107,6 +107,12 @@ class Method(nn.Module, ABC):
         why = "does not use source data in this configuration: don't call fit()."
         raise ContractError(f"{type(self).__name__} {why}")
 
+    def begin(self) -> None:
+        """Prepare once, before anything else, with the model in its source state."""
+
+    def after_update(self) -> None:
+        """Follow an update that the loop has made, such as by averaging the weights."""
+
     def roll_back(self) -> None:
         """Restore the last good weights, for methods whose steps may ask for it."""
         raise ContractError(f"{type(self).__name__} keeps no good weights to roll back to.")
@@ -137,14 +143,18 @@ class Method(nn.Module, ABC):
         maps = replace(fused.attention, weights=_float32(fused.attention.weights))
         return _float32(fused.logits), maps
 
+    def head_features(self, fused: Fused) -> Tensor:
+        """Return the input of the last linear layer of a model that `HasLinearHead`: (B, F)."""
+        before, _ = self.model.linear_head()
+        return _float32(before(fused.embedding))
+
     def fusion_qkv(self) -> list[nn.Parameter]:
         """Return the query, key and value maps of the fusion of a model that `HasFusionQkv`."""
         return list(self.model.fusion_qkv())
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of all LayerNorms of the model."""
-        norms = (module for module in self.model.modules() if isinstance(module, nn.LayerNorm))
-        found = [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
+        found = norms_of([self.model])
         if not found:
             raise ContractError(f"{type(self).__name__} trains LayerNorms; the model has none.")
         return found
@@ -154,9 +164,21 @@ class Method(nn.Module, ABC):
         return module.to(next(self.model.parameters(), torch.empty(0)))
 
 
+def norms_of(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+    """Return the affine parameters of all LayerNorms within these modules."""
+    inside = (part for module in modules for part in module.modules())
+    norms = (part for part in inside if isinstance(part, nn.LayerNorm))
+    return [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
+
+
 def device_of(model: nn.Module) -> torch.device:
     """Return the device of a model's parameters, the CPU if it has none."""
     return next(model.parameters(), torch.empty(0)).device
+
+
+def full_precision(values: Tensor) -> torch.autocast:
+    """Return a context without autocast, for arithmetic on these values that must be exact."""
+    return torch.autocast(values.device.type, enabled=False)
 
 
 def in_float32(fused: Fused, count: int) -> Fused:
@@ -236,6 +258,13 @@ def not_negative(**values: float) -> None:
     for name, value in values.items():
         if not (isinstance(value, int | float) and value >= 0):
             raise OptionError(f"{name} must be a number from 0, not {value!r}.")
+
+
+def fraction(**values: float) -> None:
+    """Refuse hyper-parameters that are not numbers from 0 to 1."""
+    for name, value in values.items():
+        if not (isinstance(value, int | float) and 0 <= value <= 1):
+            raise OptionError(f"{name} must be a number from 0 to 1, not {value!r}.")
 
 
 def whole(minimum: int = 1, **values: int) -> None:
