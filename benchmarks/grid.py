@@ -51,7 +51,7 @@ class EncodesEachTime(Features):
     def get(self, spec):
         if not spec.encoded:
             return super().get(spec)
-        return np.concatenate(list(self._make(spec, self.store.clock)))
+        return np.concatenate(list(self._make(spec)))
 
 
 def grid_plan(samples: int, model: str) -> Plan:
@@ -72,7 +72,9 @@ def measure_grid(plan: Plan, folder: str) -> dict:
     times: dict[str, list[Seconds]] = {way: [] for way in ways}
     same, turns, jobs = True, list(ways), [job for _, job in plan.jobs()]
     specs = {spec for job in jobs for spec in needed_features(job, MODALITIES)}
-    filling = timed(lambda: [ways[STORE].get(spec) for spec in specs])
+    raw = {replace(spec, encoded=False) for spec in specs}
+    drawing = timed(lambda: [ways[STORE].get(spec) for spec in raw])
+    encoding = timed(lambda: [ways[STORE].get(spec) for spec in specs])
     for job in {job.run.method: job for job in jobs}.values():  # warms up, above all torch
         run(job, ways[STORE], set())
     for job in track(jobs, description="runs", transient=True):
@@ -81,24 +83,21 @@ def measure_grid(plan: Plan, folder: str) -> dict:
             times[way].append(timed(partial(run, job, ways[way], results)))
         same = same and len(results) == 1
         turns = turns[1:] + turns[:1]
-    clock = whole(times, filling, ways[STORE].store.clock.seconds)
-    return {"clock": clock, "equal": same}
+    return {"clock": whole(times, drawing.clock, encoding.clock), "equal": same}
 
 
 def run(job: Job, features: Features, results: set[str]) -> None:
     results.add(json.dumps(asdict(run_job(job, features).counts)))
 
 
-def whole(times: dict, filling: Seconds, making: dict[str, float]) -> dict:
-    """Add up the seconds of the whole grid."""
+def whole(times: dict, drawing: float, encoding: float) -> dict:
+    """Add up the seconds of the whole grid, with those of filling the store."""
     seconds = {way: sum(run.clock for run in own) for way, own in times.items()}
-    seconds[STORE] += filling.clock
-    # Tokens encoded in every run need inputs, drawn and corrupted once: a share of the filling.
-    drawing = sum(making[work] for work in ("decode", "corrupt")) / sum(making.values())
-    seconds[ENCODE] += drawing * filling.clock
+    seconds[STORE] += drawing + encoding
+    seconds[ENCODE] += drawing  # tokens encoded in every run need inputs, drawn once
     return {
         "seconds": {way: round(value, 2) for way, value in seconds.items()},
-        "filling": round(filling.clock, 2),
+        "filling": round(drawing + encoding, 2),
         "times_as_long": {way: round(value / seconds[STORE], 3) for way, value in seconds.items()},
     }
 
@@ -129,7 +128,7 @@ def _calls(methods, model, inputs, tokens) -> Iterator[tuple[str, Callable[[], o
 
         def arrays() -> list:
             return [
-                store.get({"kind": "tokens", "name": n}, BATCH, lambda _, t=t: iter([t.numpy()]))
+                store.get({"kind": "tokens", "name": n}, BATCH, lambda t=t: iter([t.numpy()]))
                 for n, t in tokens.items()
             ]
 

@@ -1,4 +1,4 @@
-"""How long a model waits for data, and what making data takes: streams with and without help.
+"""How long a model waits for data: streams with and without help.
 
     python benchmarks/loading.py             # six minutes on two cores
 
@@ -11,6 +11,7 @@ itself, or by 1 or 2 workers. Ways of one stream take turns; the base of the rat
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,6 @@ from dasp.bench.features import AHEAD, Features
 from dasp.bench.plan import MethodRow, Plan
 from dasp.bench.references import find_model
 from dasp.bench.store import Store
-from dasp.core.clock import Clock
 from dasp.data import Loader
 from dasp.data.shapes import SoundingShapes
 from dasp.streams import Domain, DomainDamage, domain_dataset
@@ -38,20 +38,19 @@ WORKERS = {"this process": 0, "1 worker": 1, "2 workers": 2}
 
 
 class Way:
-    """One way through a stream, and what its time was spent on; the first time warms up."""
+    """One way through a stream: `run` returns the seconds of adapting. The first time warms up."""
 
-    def __init__(self, run: Callable[[Clock, Clock], None]) -> None:
-        self.run = run
-        self.clock, self.work = Clock(), Clock()  # of who adapts, and of who made the samples
-        self.times = -1
+    def __init__(self, run: Callable[[], float]) -> None:
+        self.run, self.times = run, -1
+        self.adapting = self.total = 0.0
 
     def __call__(self) -> None:
-        clock, work = Clock(), Clock()
-        self.run(clock, work)
+        began = time.perf_counter()
+        adapting = self.run()
         self.times += 1
         if self.times:
-            self.clock.add(clock.seconds)
-            self.work.add(work.seconds)
+            self.adapting += adapting
+            self.total += time.perf_counter() - began
 
 
 def built_in_store(folder: Path, samples: int) -> dict[str, Way]:
@@ -64,9 +63,9 @@ def built_in_store(folder: Path, samples: int) -> dict[str, Way]:
     features = Features(plan.data.open(), find_model(plan.models[0]), Store(folder))
     ((_, job),) = plan.jobs()
 
-    def run(ahead: int, clock: Clock, _: Clock) -> None:
+    def run(ahead: int) -> float:
         features.ahead = ahead
-        clock.add(run_job(job, features).measured["seconds"])
+        return run_job(job, features).measured["seconds"]["adapt"]
 
     return {name: Way(partial(run, depth)) for name, depth in DEPTHS.items()}
 
@@ -74,14 +73,14 @@ def built_in_store(folder: Path, samples: int) -> dict[str, Way]:
 def streamed(data, model: torch.nn.Module, batch: int) -> dict[str, Way]:
     tta = dasp.adapt(model, "dasp")
 
-    def run(workers: int, clock: Clock, work: Clock) -> None:
-        stream = Loader(data, batch, workers)
+    def run(workers: int) -> float:
+        adapting = 0.0
         tta.reset()
-        for one in stream:
-            with stream.clock.on("adapt"):
-                tta(one.inputs)
-        clock.add(stream.clock.seconds)
-        work.add(stream.work.seconds)
+        for one in Loader(data, batch, workers):
+            began = time.perf_counter()
+            tta(one.inputs)
+            adapting += time.perf_counter() - began
+        return adapting
 
     return {name: Way(partial(run, workers)) for name, workers in WORKERS.items()}
 
@@ -108,13 +107,8 @@ def measured(ways: dict[str, Way], folder: Path, rounds: int) -> dict[str, dict]
     base = next(iter(times.values()))
     figures = {}
     for name, way in ways.items():
-        total = sum(way.clock.seconds.values())
-        figures[name] = {
-            **against(times[name], base),
-            "waits": round(way.clock.seconds["load"] / total, 4),
-            "shares": {k: round(v / total, 4) for k, v in way.clock.seconds.items()},
-            "seconds_of_makers": {k: round(v / rounds, 3) for k, v in way.work.seconds.items()},
-        }
+        waits = round(1 - way.adapting / way.total, 4)
+        figures[name] = {**against(times[name], base), "waits": waits}
     return figures
 
 

@@ -94,7 +94,7 @@ def write_clips(folder: Path, count: int) -> Manifest:
         soundfile.write(wav, 0.05 * rng.standard_normal(SECONDS * RATE), RATE)
         small = Image.fromarray(rng.integers(0, 256, (64, 85, 3), np.uint8))
         small.resize((340, 256), Image.Resampling.BICUBIC).save(jpg, quality=90)
-        made.append(Clip(str(number), 0, wav, (jpg,), folder, folder))
+        made.append(Clip(str(number), 0, wav, jpg))
     return Manifest("noise", folder, tuple(made), ("noise",))
 
 

@@ -68,7 +68,7 @@ class Arrays:
 
     def store(self, name: str, piece: np.ndarray) -> np.ndarray:
         key = {"kind": "tokens", "name": name}
-        return Store(self.folder).get(key, self.rows, lambda _: self.pieces(piece))
+        return Store(self.folder).get(key, self.rows, lambda: self.pieces(piece))
 
     def read_plain(self, rows: bool) -> None:
         size = self.piece[0].nbytes

@@ -14,7 +14,7 @@ import dasp
 from dasp.core.files import atomic_path
 from dasp.data.shapes import SoundingShapes
 from dasp.methods.dasp import redundancy
-from dasp.report.figures import INK, Chart, Look, new_axes
+from dasp.report.figures import INK, Chart, look, new_axes
 from dasp.streams import Domain, DomainDamage
 
 FOLDER = Path(__file__).with_name("pictures")
@@ -26,7 +26,7 @@ STRETCHES = (
     ("traffic over the sound", Domain("audio", "traffic", 5)),
     ("clean", None),
 )
-LOOKS = {"audio": Look(1), "video": Look(2)}
+LOOKS = {"audio": look(1), "video": look(2)}
 
 
 @torch.no_grad()
@@ -47,14 +47,13 @@ def stream_picture(scores: list[dict[str, float]]) -> Chart:
     for place, (name, domain) in enumerate(STRETCHES):
         ends = (0.5 + place * BATCHES, 0.5 + (place + 1) * BATCHES)
         if domain:
-            axes.axvspan(*ends, color=LOOKS[domain.modality].colour, alpha=0.12, linewidth=0)
+            axes.axvspan(*ends, color=LOOKS[domain.modality]["color"], alpha=0.12, linewidth=0)
         weight = "bold" if domain else "normal"
         transform = axes.get_xaxis_transform()
         axes.text(sum(ends) / 2, 1.03, name, ha="center", weight=weight, transform=transform)
     batches = range(1, len(scores) + 1)
-    for name, look in LOOKS.items():
-        values = [found[name] for found in scores]
-        axes.plot(batches, values, label=name, **look.line, **look.marker)
+    for name, style in LOOKS.items():
+        axes.plot(batches, [found[name] for found in scores], label=name, **style)
     limits = [min(found.values()) + DELTA for found in scores]
     label = f"the lower of the two + δ ({DELTA})"
     axes.plot(batches, limits, ":", color=INK, label=label)

@@ -28,7 +28,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from dasp.bench.references import find_model
-from dasp.bench.train import Epoch, Stage, TrainOptions, fit, history_table, new_model
+from dasp.bench.train import Epoch, TrainOptions, fit, history_table, new_model
 from dasp.core.errors import OptionError
 from dasp.core.files import atomic_path
 from dasp.core.progress import bars
@@ -193,6 +193,28 @@ class Pools:
         return numpy_generator(0, f"sounding_shapes/{self.flavour}/pool", part, str(row))
 
 
+class Stages:
+    """Pools one after another: those of each epoch."""
+
+    def __init__(self, pools: Sequence[Pools]) -> None:
+        self.pools = pools
+        self.set_epoch(0)
+
+    def __len__(self) -> int:
+        return len(self.now)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.now = self.pools[epoch]
+        self.now.set_epoch(epoch)
+
+    def batch(self, indices: NDArray[np.int64]) -> tuple[dict[str, Tensor], Tensor]:
+        return self.now.batch(indices)
+
+
+Ready = tuple[nn.Module, nn.Module, Stages, Examples]
+"""The model, what is trained of it, and the examples of training and validation."""
+
+
 def train(recipe: Recipe, output: Path, cache: Path, show: bool = True) -> list[Epoch]:
     """Train a model by its recipe, write it and return its history."""
     if output.suffix != ".safetensors":
@@ -202,34 +224,31 @@ def train(recipe: Recipe, output: Path, cache: Path, show: bool = True) -> list[
         track: Track = partial(progress.track, description="draw and encode")
         build = _two_sensors if recipe.base is None else _three_sensors
         model, trained, stages, held_out = build(recipe, cache, track)
+        options = TrainOptions(len(stages.pools), batch=recipe.batch, seed=recipe.seed)
         pairs = 0.0 if recipe.base is None else 0.5
-        options = TrainOptions(batch=recipe.batch, pairs=pairs, seed=recipe.seed)
         checkpoint = output.with_suffix(".checkpoint")
-        history = fit(trained, stages, held_out, options, checkpoint, progress)
+        history = fit(trained, stages, held_out, options, checkpoint, progress, pairs)
     save_weights(model, output, recipe.base)
     return history
 
 
-def _two_sensors(
-    recipe: Recipe, cache: Path, track: Track
-) -> tuple[nn.Module, nn.Module, list[Stage], Examples]:
+def _two_sensors(recipe: Recipe, cache: Path, track: Track) -> Ready:
     epochs = {f"{recipe.flavour}_easy": recipe.easy_epochs, recipe.flavour: recipe.epochs}
-    stages = [
-        Stage(name, Pools(recipe, name, cache, FROZEN, track), count)
+    pools = [
+        pool
         for name, count in epochs.items()
         if count
+        for pool in [Pools(recipe, name, cache, FROZEN, track)] * count
     ]
     samples = SoundingShapes("validation", recipe.validation, recipe.flavour)
     held_out = list(map(samples.__getitem__, range(len(samples))))
     given = {"audio_length": shapes.FRAMES, "image_size": 64, "num_classes": CLASSES}
     model = new_model(recipe.sizes | given, recipe.seed)
-    return model, model, stages, held_out
+    return model, model, Stages(pools), held_out
 
 
 @torch.no_grad()
-def _three_sensors(
-    recipe: Recipe, cache: Path, track: Track
-) -> tuple[nn.Module, nn.Module, list[Stage], Examples]:
+def _three_sensors(recipe: Recipe, cache: Path, track: Track) -> Ready:
     assert recipe.base is not None
     model = with_depth(find_model(recipe.base), recipe.seed)
     pools = Pools(recipe, recipe.flavour, cache, SENSORS, track)
@@ -240,7 +259,7 @@ def _three_sensors(
         tokens = model.encode({name: sample.inputs[name][None] for name in FROZEN})
         inputs = {**sample.inputs, **{name: token[0] for name, token in tokens.items()}}
         held_out.append((inputs, sample.label))
-    return model, AfterEncoders(model), [Stage(recipe.flavour, pools, recipe.epochs)], held_out
+    return model, AfterEncoders(model), Stages([pools] * recipe.epochs), held_out
 
 
 def with_depth(base: nn.Module, seed: int) -> CavMaeDepth:

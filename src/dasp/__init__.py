@@ -37,13 +37,15 @@ __all__ = [
     "events",
     "inspect",
     "load_model",
+    "methods",
     "models",
     "page",
     "results",
     "wrap",
 ]
 
-_MODULES = {"models": "dasp.models", "page": "dasp.page", "events": "dasp.service.events"}
+_MODULES = {name: f"dasp.{name}" for name in ("methods", "models", "page")}
+_MODULES["events"] = "dasp.service.events"
 _PLACES = {
     "dasp.bench.checks": ("check_method",),
     "dasp.bench.inspection": ("inspect",),

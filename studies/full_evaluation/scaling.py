@@ -105,6 +105,12 @@ def samples_of(job: Job) -> int:
     return conditions_of(job.run.protocol, job.run.severity) * int(job.run.data["samples"])
 
 
+def batches_of(job: Job) -> int:
+    """Return the number of batches of a run."""
+    samples, size = job.run.data["samples"], job.run.batch_size
+    return sum(visit.batches(samples, size) for visit in job.visits())
+
+
 @cache
 def conditions_of(protocol: str, severity: int) -> int:
     return sum(len(visit.conditions) for visit in visits(protocol, severity))
@@ -218,7 +224,7 @@ def counts(work: list[Work], clips: int, costs: Costs) -> dict[str, Any]:
     return {
         "clips": clips,
         "runs": len(work),
-        "batches": sum(job.batches() for job in jobs),
+        "batches": sum(map(batches_of, jobs)),
         "samples_seen": sum(map(samples_of, jobs)),
         "arrays_of_inputs": sum(not spec.encoded for spec in specs),
         "encodings": sum(spec.encoded for spec in specs),

@@ -10,7 +10,7 @@ import torch
 import dasp
 from dasp.bench.cost import counted_passes, measure, measure_costs
 from dasp.bench.plan import MethodRow
-from dasp.bench.results import done_keys
+from dasp.bench.results import finished
 from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError
 from dasp.methods import Dasp
@@ -196,4 +196,4 @@ def test_a_process_that_dies_is_an_error_here(costs, workspace, tmp_path):
     chosen = replace(costs, methods={"lost": MethodRow(f"{broken}:Lost")})
     with pytest.raises(DataError, match="Lost small ended early with exit code 3"):
         run_plan(chosen, workspace, show=False)
-    assert done_keys(workspace.results) == set()
+    assert set(finished(workspace.results)) == set()

@@ -123,22 +123,6 @@ def test_every_plan_of_the_paper_can_be_made_of_clips(clips, training_list):
         assert {job.run.data["name"] for _, job in jobs} == {"kinetics50"}
 
 
-def test_every_recording_counts(kinetics, tmp_path):
-    manifest = open_manifest(kinetics, "kinetics50")
-    identities = [Clips(manifest).identity]
-    for number, content in enumerate((b"one", b"two")):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        (folder / "rain.wav").write_bytes(content)
-        (folder / "wind.wav").write_bytes(b"the same")
-        identities.append(Clips(manifest, noise_dir=folder).identity)
-        identities.append(Clips(manifest, frost_dir=folder).identity)
-    assert len({str(identity) for identity in identities}) == 5
-    assert identities[1]["noise"].startswith("recorded ")
-    with pytest.raises(DataError, match="nowhere is not a directory"):
-        _ = Clips(manifest, frost_dir=tmp_path / "nowhere").identity
-
-
 def test_the_built_in_set_gives_one_modality_under_its_own_domain():
     dataset = BuiltIn(4)
     fog = Domain("video", "fog", 5)

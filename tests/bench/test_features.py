@@ -1,5 +1,6 @@
 """Inputs and tokens of every condition: from the store, in either precision, for any sensors."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from dasp.bench.datasets import DataOptions
-from dasp.bench.features import FLOAT16, Features, FeatureSpec
+from dasp.bench.features import FLOAT16, Features, FeatureSpec, drawn_ahead
 from dasp.bench.references import find_model
 from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError
@@ -110,3 +111,40 @@ def test_a_third_sensor_goes_along_under_its_own_domain(workspace):
         assert tuple(only(features, Condition(missing=("audio",)), encoded)) == names[1:]
     dead = only(features, Condition((FOG,), constant=("depth",)), rows=(2, 2))
     assert [float(dead[name].mean()) for name in names] == [2.0, 2.5, 0.0]
+
+
+def drawing():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("drawn ahead")]
+
+
+@pytest.mark.parametrize("depth", range(4))
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_items_drawn_ahead_are_the_same_and_so_many_at_most(size, depth):
+    made, taken = [], []
+    with drawn_ahead((made.append(i) or i for i in range(size)), depth) as drawn:
+        for item in drawn:
+            taken.append(item)
+            assert len(made) <= len(taken) + depth
+    assert made == taken == list(range(size))
+    assert not drawing()
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_an_error_or_a_broken_loop_ends_the_thread_and_closes_the_source(depth):
+    closed = []
+
+    def numbers(last):
+        try:
+            yield from range(last)
+            raise OSError("disk gone")
+        finally:
+            closed.append(last)
+
+    with drawn_ahead(numbers(1), depth) as drawn:
+        assert next(drawn) == 0
+        with pytest.raises(OSError, match="disk gone"):  # where the item is asked for
+            next(drawn)
+    with drawn_ahead(numbers(10**9), depth) as drawn:
+        assert next(drawn) == 0
+    assert closed == [1, 10**9]
+    assert not drawing()

@@ -20,7 +20,7 @@ from dasp.bench.results import (
     Result,
     RunConfig,
     claimed,
-    done_keys,
+    finished,
     is_done,
     pack,
     read_folder,
@@ -187,7 +187,7 @@ def test_a_damaged_file_is_named_kept_and_made_again(tmp_path):
     write_result(tmp_path, result(1))
     pack(tmp_path)
     assert loose(tmp_path) == []
-    assert done_keys(tmp_path) == {result(0).run.key, result(1).run.key}
+    assert set(finished(tmp_path)) == {result(0).run.key, result(1).run.key}
 
 
 def test_a_damaged_line_is_named_kept_and_made_again(tmp_path):
@@ -204,7 +204,7 @@ def test_a_damaged_line_is_named_kept_and_made_again(tmp_path):
     write_result(tmp_path, result(1))
     pack(tmp_path)
     assert packed_lines(tmp_path)[3:] == [broken]
-    assert done_keys(tmp_path) == {result(seed).run.key for seed in (0, 1, 3)}
+    assert set(finished(tmp_path)) == {result(seed).run.key for seed in (0, 1, 3)}
 
 
 @pytest.mark.parametrize("damage", ["cut", "bits", "text"])
@@ -217,9 +217,20 @@ def test_a_packed_file_that_cannot_be_read_is_named(tmp_path, damage):
     flipped = bytearray(whole)
     flipped[place] = bytes(255 - byte for byte in whole[place])
     path.write_bytes({"cut": whole[:-20], "bits": flipped, "text": b"{}"}[damage])
-    for ask in (read_folder, done_keys, lambda folder: is_done(folder, RUN)):
+    for ask in (read_folder, finished, lambda folder: is_done(folder, RUN)):
         with pytest.raises(DataError, match=r"runs\.jsonl\.gz is damaged .* restore it"):
             ask(tmp_path)
+
+
+def test_results_of_some_keys_are_removed(tmp_path):
+    for seed in range(4):
+        write_result(tmp_path, result(seed))
+        if seed == 1:
+            pack(tmp_path)
+    keys = [result(seed).run.key for seed in range(4)]
+    pack(tmp_path, without={keys[0], keys[2]})  # one of the packed ones, one of the single ones
+    assert list(finished(tmp_path)) == sorted([keys[1], keys[3]])
+    assert loose(tmp_path) == []
 
 
 def test_folders_without_results_are_refused(tmp_path):
@@ -230,7 +241,9 @@ def test_folders_without_results_are_refused(tmp_path):
     write_result(tmp_path, result()).write_text("{")
     with pytest.raises(InputError, match=r"holds no results \(runs/.*json was left out"):
         read_folder(tmp_path)
-    assert done_keys(tmp_path) == done_keys(tmp_path / "nowhere") == set()  # so a plan can run
+    assert (
+        set(finished(tmp_path)) == set(finished(tmp_path / "nowhere")) == set()
+    )  # so a plan can run
 
 
 def test_a_run_is_done_wherever_and_under_whatever_name_its_result_lies(tmp_path):
@@ -261,7 +274,7 @@ def test_a_reader_misses_nothing_that_is_packed_meanwhile(tmp_path, monkeypatch,
         return original(path, *given, **more)
 
     monkeypatch.setattr(Path, name, first_pack)
-    assert done_keys(tmp_path) == {result(0).run.key, result(1).run.key}
+    assert set(finished(tmp_path)) == {result(0).run.key, result(1).run.key}
     assert loose(tmp_path) == []
 
 
@@ -275,10 +288,10 @@ def test_packing_that_is_stopped_loses_nothing(tmp_path, monkeypatch, moment):
         patched.setattr(owner, name, stop)
         with pytest.raises(RuntimeError, match="power cut"):
             pack(tmp_path)
-    assert done_keys(tmp_path) == every
+    assert set(finished(tmp_path)) == every
     pack(tmp_path)
     assert loose(tmp_path) == []
-    assert done_keys(tmp_path) == every
+    assert set(finished(tmp_path)) == every
 
 
 def stop(*_, **__):

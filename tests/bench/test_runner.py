@@ -1,8 +1,8 @@
 """Plans run to their end: whatever stops them, however many run at once, never twice."""
 
-import gzip
 import multiprocessing
 import os
+import shutil
 import signal
 from contextlib import suppress
 from dataclasses import replace
@@ -17,8 +17,8 @@ from dasp.bench.engines import local, open_engine
 from dasp.bench.features import Features
 from dasp.bench.plan import MethodRow, with_methods
 from dasp.bench.references import find_model
-from dasp.bench.results import claimed, is_done, read_folder, read_plans, write_result
-from dasp.bench.runner import jobs_to_do, run_plan
+from dasp.bench.results import claimed, is_done, read_folder, read_plans
+from dasp.bench.runner import run_plan, survey
 from dasp.core.errors import ContractError, DataError, OptionError
 
 SMALL = Path(__file__).with_name("small.py")
@@ -34,7 +34,7 @@ def test_a_second_run_does_nothing_and_other_settings_stand_beside(plan, workspa
     assert run_plan(plan, workspace, "mine", show=False) == first
     (record,) = read_plans(workspace.results)  # the last settings, and no run of the others
     assert record.rows == [(label, job.run.key) for label, job in plan.jobs()]
-    assert jobs_to_do(other.jobs(), workspace.results) == []
+    assert survey(other.jobs(), workspace.results)[0] == []
     assert len(packed) < (workspace.results / "runs.jsonl.gz").stat().st_size
 
 
@@ -50,7 +50,7 @@ def test_workers_and_the_store_do_not_change_a_bit(plan, workspace, elsewhere, c
 
 def test_rows_that_are_the_same_run_are_run_once(one_run, workspace):
     twice = replace(one_run, methods={"a": one_run.methods["dasp"], "b": one_run.methods["dasp"]})
-    assert len(jobs_to_do(twice.jobs(), workspace.results)) == 1
+    assert len(survey(twice.jobs(), workspace.results)[0]) == 1
     rows = run_plan(twice, workspace, show=False)
     assert rows["a"] == rows["b"]
 
@@ -66,23 +66,8 @@ def test_methods_and_models_of_the_users_own(plan, workspace):
     assert result.counts.updates == 6
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_damaged_result_is_made_again(one_run, workspace, counted, packed):
-    first = run_plan(one_run, workspace, show=False)
-    (result,) = first["dasp"]
-    path = workspace.results / "runs.jsonl.gz"
-    line = gzip.decompress(path.read_bytes()).decode()
-    if packed:
-        path.write_bytes(gzip.compress(line.replace('"right":', '"wrong":').encode()))
-    else:
-        path.unlink()
-        write_result(workspace.results, result).write_text(line[:-100])
-    assert counted(run_plan(one_run, workspace, show=False)) == counted(first)
-    assert not read_folder(workspace.results).warnings
-
-
 def test_what_another_runner_has_finished_and_packed_is_not_run_again(watched, workspace, begun):
-    todo = jobs_to_do(watched.jobs(), workspace.results)
+    todo = survey(watched.jobs(), workspace.results)[0]
     run_plan(watched, workspace, show=False)
     local.run(todo, workspace, show=False)  # a runner that began with the same list
     assert len(begun()) == 4
@@ -106,21 +91,29 @@ def test_a_run_of_a_runner_that_died_is_taken_over(watched, workspace, begun, fo
     assert len(read_folder(workspace.results).results) == 4
 
 
-def test_an_interruption_keeps_what_is_done(
-    watched, workspace, folder, begun, wait_until, counted, elsewhere
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interruption_ends_at_once_and_keeps_what_is_done(
+    watched, workspace, folder, begun, wait_until, counted, elsewhere, workers
 ):
     (folder / "hold").touch()
     (folder / "go-0").touch()
-    process = fork(run_plan, watched, workspace)
+    process = fork(run_plan, watched, replace(workspace, workers=workers))
     runs = [job.run for _, job in watched.jobs()]
-    wait_until(lambda: is_done(workspace.results, runs[0]) and len(begun()) == 2)
+    others = max(1, workers)  # held
+    wait_until(lambda: is_done(workspace.results, runs[0]) and len(begun()) == 1 + others)
     os.kill(process.pid, signal.SIGINT)
-    process.join()
-    assert process.exitcode == 1
+    process.join(timeout=3)
+    stopped = process.exitcode
+    kill(process)
+    assert stopped == 1
+    for _, worker, _ in begun():
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
     assert len(read_folder(workspace.results).results) == 1
     (folder / "go").touch()
     found = run_plan(watched, workspace, show=False)
-    assert [seed for seed, *_ in begun()] == [0, 1, 1, 2, 3]
+    seeds = [seed for seed, *_ in begun()]
+    assert sorted(seeds) == sorted([0, 1, 2, 3, *range(1, 1 + others)])
     assert counted(found) == counted(run_plan(watched, elsewhere, show=False))
 
 
@@ -146,21 +139,6 @@ def test_a_method_that_ends_the_program_is_a_failed_run(plan, workspace, tmp_pat
     file.write_text("import sys\nsys.exit()")
     with pytest.raises(OptionError, match=r"quits.py calls sys.exit"):
         chosen.jobs()
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_interrupted_run_does_not_wait(watched, workspace, folder, begun, wait_until, workers):
-    (folder / "hold").touch()
-    process = fork(run_plan, watched, replace(workspace, workers=workers))
-    wait_until(begun)
-    os.kill(process.pid, signal.SIGINT)
-    process.join(timeout=3)
-    stopped = process.exitcode
-    kill(process)
-    assert stopped == 1
-    for _, worker, _ in begun():
-        with pytest.raises(ProcessLookupError):
-            os.kill(worker, 0)
 
 
 def fork(function, *given):
@@ -204,6 +182,20 @@ def test_killed_at_any_moment_it_ends_with_the_same_results(
     assert counted(run_plan(longer, both, show=False)) == expected
     for path in elsewhere.store.glob("*.npy"):
         assert np.array_equal(np.load(path), np.load(workspace.store / path.name))
+
+
+def test_a_run_survives_the_removal_of_its_store(plan, workspace, elsewhere, counted):
+    expected = counted(run_plan(plan, elsewhere, show=False))
+    process = fork(run_plan, plan, replace(workspace, workers=2))
+    removed = 0
+    while process.is_alive():
+        if removed < 5 and any(workspace.store.glob("*.npy")):
+            shutil.rmtree(workspace.store, ignore_errors=True)
+            removed += 1
+        process.join(0.05)
+    assert process.exitcode == 0
+    assert removed > 0
+    assert counted(run_plan(plan, workspace, show=False)) == expected
 
 
 def test_two_runners_share_a_folder_without_double_work(watched, workspace, begun):

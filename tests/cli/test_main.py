@@ -77,7 +77,7 @@ def test_a_place_that_cannot_be_written_is_one_line_before_work_begins(
     def worked(*_, **__):
         raise AssertionError("the work was begun")
 
-    monkeypatch.setattr("dasp.streams.preview.preview_clip", worked)
+    monkeypatch.setattr("dasp.streams.preview.draw_sheets", worked)
     media.write_video(tmp_path / "mp4" / "cat" / "a.mp4", 0.6)
     pets = media.write_folders(tmp_path / "pets")
     (tmp_path / "file").touch()

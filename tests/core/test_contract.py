@@ -45,37 +45,31 @@ def test_odd_modalities_are_refused(names):
         dasp.adapt(model, "source")
 
 
+class Hidden(PlainFusion):
+    def fusion_qkv(self):
+        return [self.head.weight]
+
+
 @pytest.mark.parametrize(
-    ("method", "missing"),
+    ("build", "method", "missing"),
     [
-        ("read", "fusion_qkv"),
-        ("abpem", "fusion_qkv"),
-        ("pta", "fusion_qkv"),
-        ("tent", "LayerNorm"),
-        ("sumi", r"no fuse_own_norm\(\)"),
-        ("brimpr", r"no encoder_depth\(\), embed\(\), encode_prompted\(\)"),
+        (PlainFusion, "read", "fusion_qkv"),
+        (PlainFusion, "pta", "fusion_qkv"),
+        (Hidden, "abpem", r"cannot adapt Hidden, which has no fuse_with_attention\(\)"),
+        (PlainFusion, "tent", "LayerNorm"),
+        (PlainFusion, "sumi", r"no fuse_own_norm\(\)"),
+        (PlainFusion, "brimpr", r"no encoder_depth\(\), embed\(\), encode_prompted\(\)"),
     ],
 )
-def test_a_methods_need_is_named_when_it_is_built(method, missing):
+def test_a_methods_need_is_named_when_it_is_built(build, method, missing):
     with pytest.raises(ContractError, match=missing):
-        dasp.adapt(PlainFusion(), method)
+        dasp.adapt(build(), method)
 
 
 @pytest.mark.parametrize("method", ["source", "dasp", "tsa"])
 def test_the_bare_contract_suffices(method, batches):
     check_model(PlainFusion(), batches[0])
     assert dasp.adapt(PlainFusion(), method)(batches[1]).logits.shape == (16, 3)
-
-
-def test_attention_maps_are_asked_for_by_name():
-    class Hidden(PlainFusion):
-        def fusion_qkv(self):
-            return [self.head.weight]
-
-    with pytest.raises(
-        ContractError, match=r"cannot adapt Hidden, which has no fuse_with_attention\(\)"
-    ):
-        dasp.adapt(Hidden(), "pta")
 
 
 def test_a_model_that_cannot_take_a_subset_is_told_so(batches):

@@ -237,4 +237,4 @@ def test_a_users_own_corruption_takes_one_decorator():
         with pytest.raises(OptionError, match="registered already"):
             corruption("video", "test_dead_rows", family="sensor")(dead_rows)
     finally:
-        registry("video")._entries.pop("test_dead_rows")
+        registry("video").pop("test_dead_rows")

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 
 import pytest
@@ -67,11 +68,79 @@ def test_a_file_outside_the_root_is_refused_by_name(tmp_path, changes):
         open_manifest(root)
 
 
-def test_a_data_folder_may_be_a_link_to_another_disk(tmp_path):
-    (tmp_path / "disk").mkdir()
+LINKS = ("audio", "audio/a.wav", "video", "video/frame_3", "video/frame_3/a.jpg", "labels.csv")
+
+
+@pytest.mark.parametrize("name", [*LINKS, "test.json"])
+def test_a_link_out_of_the_root_is_followed_only_if_asked_for(tmp_path, name):
     root = write_set(tmp_path / "set", [entry()])
-    (root / "audio").symlink_to(tmp_path / "disk")
-    assert open_manifest(root).clips[0].wav == root / "audio" / "a.wav"
+    link, target = root / name, tmp_path / "disk" / "there"
+    target.parent.mkdir()
+    if link.exists():
+        link.replace(target)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(target)
+    with pytest.raises(DataError) as refusal:
+        open_manifest(root)
+    assert f"{link} is a link to {target}, outside the root {root}" in str(refusal.value)
+    assert "--follow-links" in str(refusal.value)
+    assert open_manifest(root, follow_links=True).clips[0].wav == root / "audio" / "a.wav"
+
+
+def test_links_inside_the_root_and_the_root_itself_may_be_links(tmp_path):
+    root = write_set(tmp_path / "set", [entry()])
+    (root / "real").mkdir()
+    (root / "audio").symlink_to(root / "real")
+    (root / "unused.wav").symlink_to("/")
+    (tmp_path / "link").symlink_to(root)
+    assert open_manifest(tmp_path / "link").digest == open_manifest(root).digest
+
+
+@pytest.mark.parametrize("name", ["cat", "cat/cat0.wav", "cat/cat0.png"])
+def test_a_link_out_of_plain_folders_is_refused(tmp_path, media, name):
+    root = media.write_folders(tmp_path / "pets")
+    shutil.move(root / name, tmp_path / "elsewhere")
+    (root / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match=f"{name} is a link to .*elsewhere"):
+        open_manifest(root)
+    assert len(open_manifest(root, follow_links=True).clips) == 4
+
+
+def test_links_are_looked_for_by_folder_and_not_by_file(tmp_path, monkeypatch):
+    found, resolve = [], os.path.realpath
+    for count in (3, 60):
+        root = write_set(tmp_path / str(count), [entry(str(i)) for i in range(count)])
+        calls = []
+        monkeypatch.setattr(
+            "os.path.realpath", lambda p, calls=calls: calls.append(p) or resolve(p)
+        )
+        open_manifest(root)
+        found.append(len(calls))
+    assert found[0] == found[1] > 0
+
+
+@pytest.mark.parametrize("key", ["video_id", "wav", "video_path", "labels"])
+@pytest.mark.parametrize("text", ["a\0b", "x" * 300, "half \udcff"], ids=["NUL", "long", "half"])
+def test_a_text_that_cannot_name_a_file_is_refused_by_its_field(tmp_path, key, text):
+    root = write_set(tmp_path / "set", [entry("ok"), entry(**{key: text})])
+    with pytest.raises(DataError, match=rf"test\.json, entry 1: {key} cannot be part"):
+        open_manifest(root)
+
+
+def test_a_path_with_a_nul_is_refused(tmp_path):
+    root = write_set(tmp_path / "set", [entry()])
+    for wrong in ({"label_file": "a\0b"}, {"list_file": "a\0b"}, {"root": "a\0b"}):
+        with pytest.raises(DataError, match=r"cannot read the|is not a directory"):
+            open_manifest(**({"root": root} | wrong))
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"cat/caf\xe9.wav"])
+def test_a_name_that_is_not_utf8_is_shown_escaped(tmp_path, media, name):
+    root = media.write_folders(tmp_path / "pets")
+    old = root / ("cat/cat0.wav" if name.endswith(b".wav") else "cat")
+    os.rename(old, os.fsencode(root) + b"/" + name)  # noqa: PTH104
+    with pytest.raises(DataError, match=r"contains b'caf\\xe9.*not UTF-8"):
+        open_manifest(root)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,9 @@
+import multiprocessing
+import os
+import signal
 import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,8 +13,6 @@ from dasp.core.errors import DataError, OptionError
 from dasp.core.progress import with_bar
 from dasp.data import ClipDataset, Loader, open_manifest
 from dasp.data.loading import run_jobs
-from dasp.streams import Domain
-from dasp.streams.domains import domain_dataset
 
 
 @pytest.fixture
@@ -17,55 +20,155 @@ def pets(tmp_path, media):
     return media.write_folders(tmp_path / "pets", per_class=3)
 
 
-def test_a_sample_is_what_a_model_takes(pets):
-    sample = ClipDataset(open_manifest(pets))[3]
+@pytest.fixture
+def clips(pets):
+    return ClipDataset(open_manifest(pets))
+
+
+@pytest.fixture
+def seen(tmp_path):
+    """A directory in which each sample or job that is begun leaves a file, with its process."""
+    folder = tmp_path / "seen"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def watched(clips, seen, monkeypatch):
+    read = ClipDataset.__getitem__
+
+    def noted(self, index):
+        (seen / f"{index}").write_text(str(os.getpid()))
+        return read(self, index)
+
+    monkeypatch.setattr(ClipDataset, "__getitem__", noted)
+    return clips
+
+
+def wait_for(condition, seconds=20):
+    """Return whether a condition came true in time."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+def begun(folder, count):
+    return wait_for(lambda: len(list(folder.iterdir())) >= count)
+
+
+def alive(process):
+    """Return whether a process runs; one that has ended may wait for somebody to take notice."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_sample_is_what_a_model_takes(pets, clips):
+    sample = clips[3]
     assert sample.inputs["audio"].shape == (1024, 128)
     assert sample.inputs["video"].shape == (3, 224, 224)
     assert {value.dtype for value in sample.inputs.values()} == {torch.float32}
     assert (sample.label, sample.id) == (1, "dog/dog0")
     (pets / "cat" / "cat0.wav").write_bytes(b"")
-    assert set(ClipDataset(open_manifest(pets), modalities=("video",))[0].inputs) == {"video"}
+    assert set(ClipDataset(clips.manifest, modalities=("video",))[0].inputs) == {"video"}
 
 
-def test_impossible_options(pets):
-    dataset = ClipDataset(open_manifest(pets))
+def test_impossible_options(clips):
     for options in ({"on_bad": "ignore"}, {"batch_size": 0}, {"workers": -1}):
         with pytest.raises(OptionError):
-            Loader(dataset, **options)
+            Loader(clips, **options)
     with pytest.raises(OptionError, match="modalities"):
-        ClipDataset(open_manifest(pets), modalities=("smell",))
+        ClipDataset(clips.manifest, modalities=("smell",))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_workers_change_no_bit_and_no_batch(pets, workers):
-    dataset, state = ClipDataset(open_manifest(pets)), torch.random.get_rng_state()
-    here, there = list(Loader(dataset, 4)), list(Loader(dataset, 4, workers))
+def test_workers_change_no_bit_and_no_batch_and_keep_no_file_handle(clips, workers):
+    state = torch.random.get_rng_state()
+    here, there = list(Loader(clips, 4)), list(Loader(clips, 4, workers))
     assert [batch.ids for batch in there] == [batch.ids for batch in here]
     assert [len(batch.ids) for batch in here] == [4, 2]
     assert torch.equal(torch.random.get_rng_state(), state)
     for ours, theirs in zip(here, there, strict=True):
         assert torch.equal(ours.labels, theirs.labels)
         assert all(torch.equal(ours.inputs[m], theirs.inputs[m]) for m in ("audio", "video"))
+    handles = len(list(Path("/proc/self/fd").iterdir()))
+    kept = [batch for _ in range(3) for batch in Loader(clips, 1, workers)]
+    assert len(kept) == 18
+    assert len(list(Path("/proc/self/fd").iterdir())) < handles + 9  # not one per tensor
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_bad_file_is_an_error_that_names_it(pets, workers):
-    (pets / "cat" / "cat2.wav").write_bytes(b"")
-    with pytest.raises(DataError, match=r"clip 'cat/cat2': .*cat2\.wav"):
-        list(Loader(ClipDataset(open_manifest(pets)), 4, workers))
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_skipped_clips_are_left_out_counted_and_listed(pets, workers):
+def test_a_bad_file_is_named_or_left_out_counted_and_listed(pets, clips, workers):
     Image.new("P", (32, 32)).save(pets / "cat" / "cat1.png")
-    loader = Loader(ClipDataset(open_manifest(pets)), 3, workers, on_bad="skip")
+    with pytest.raises(DataError, match=r"clip 'cat/cat1': .*cat1\.png has colour mode P"):
+        list(Loader(clips, 4, workers))
+    loader = Loader(clips, 3, workers, on_bad="skip")
     for _ in range(2):  # counted anew in each pass
-        batches = list(loader)
-        first, second = (batch.ids for batch in batches)
+        first, second = (batch.ids for batch in loader)
         assert first + second == ["cat/cat0", "cat/cat2", "dog/dog0", "dog/dog1", "dog/dog2"]
         assert len(first) == 3
         assert [s.id for s in loader.skipped] == ["cat/cat1"]
         assert "cat1.png has colour mode P" in loader.skipped[0].reason
+
+
+def test_workers_keep_two_batches_ready_and_no_more(watched, seen):
+    batches = iter(Loader(watched, 1, workers=1))
+    next(batches)
+    assert begun(seen, 3)
+    assert not wait_for(lambda: len(list(seen.iterdir())) > 3, seconds=0.3)
+    batches.close()
+
+
+@contextmanager
+def in_group(function):
+    """Run a function in a process group of its own, which takes Ctrl-C as a terminal sends it."""
+
+    def target():
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        function()
+
+    process = multiprocessing.get_context("fork").Process(target=target)
+    process.start()
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+
+
+@pytest.mark.parametrize("how", ["close", signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("kind", ["batches", "jobs"])
+def test_no_worker_outlives_its_reader(watched, seen, how, kind):
+    def job(number):
+        (seen / str(number)).write_text(str(os.getpid()))
+        time.sleep(60 if number else 0)
+
+    def read():
+        source = Loader(watched, 2, 2) if kind == "batches" else run_jobs(job, range(9), 2)
+        items = iter(source)
+        next(items)
+        begun(seen, 3)
+        if how == "close":
+            items.close()
+        for _ in items:
+            time.sleep(60)
+
+    with in_group(read) as process:
+        assert begun(seen, 3)
+        if how == signal.SIGKILL:
+            process.kill()  # the reader alone
+        elif how == signal.SIGINT:
+            time.sleep(0.2)
+            os.killpg(process.pid, signal.SIGINT)
+        process.join(timeout=20)  # three seconds on an idle machine
+        assert not process.is_alive()
+        workers = {int(path.read_text() or process.pid) for path in seen.iterdir()}
+        assert wait_for(lambda: not any(map(alive, workers)))
 
 
 def test_jobs_come_back_in_order_with_any_number_of_workers(capsys):
@@ -76,57 +179,8 @@ def test_jobs_come_back_in_order_with_any_number_of_workers(capsys):
     assert list(run_jobs(abs, [])) == []
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_what_samples_took_is_told_apart_from_waiting(pets, workers):
-    rain = domain_dataset(open_manifest(pets), Domain("audio", "rain", 5))
-    loader = Loader(rain, 4, workers)
-    for number, batch in enumerate(loader):
-        with loader.clock.on("adapt"):
-            assert len(batch.ids) == (4, 2)[number]
-    assert set(loader.work.seconds) == {"decode", "corrupt"}
-    assert set(loader.clock.seconds) == {"load", "adapt"}
-    assert min(*loader.work.seconds.values(), *loader.clock.seconds.values()) > 0
-    assert rain.damage is loader.dataset.damage  # the data set itself is left as it was
-    if workers == 0:
-        assert sum(loader.work.seconds.values()) <= loader.clock.seconds["load"]
-    iter(loader)
-    assert loader.work.seconds == loader.clock.seconds == {}  # counted anew in each pass
-
-
-def wait_for(path, count):
-    for _ in range(1000):
-        if len(list(path.iterdir())) >= count:
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def test_workers_go_on_while_a_batch_is_used(pets, tmp_path, monkeypatch):
-    seen = tmp_path / "seen"
-    seen.mkdir()
-    read = ClipDataset.__getitem__
-
-    def noted(self, index):
-        (seen / str(index)).touch()
-        return read(self, index)
-
-    monkeypatch.setattr(ClipDataset, "__getitem__", noted)
-    batches = iter(Loader(ClipDataset(open_manifest(pets)), 2, workers=1))
-    next(batches)
-    assert wait_for(seen, 6)  # all of them, though one batch was asked for
-    batches.close()
-
-
-@pytest.mark.parametrize(("ahead", "made"), [(0, 8), (5, 8), (12, 12)])
-def test_so_many_results_wait_and_no_more(tmp_path, ahead, made):
-    def touch(number):
-        (tmp_path / str(number)).touch()
-        return number
-
-    results = run_jobs(touch, range(30), 1, ahead)
-    assert next(results) == 0
-    assert wait_for(tmp_path, made)
-    assert len(list(tmp_path.iterdir())) == made
-    assert next(results) == 1
-    assert wait_for(tmp_path, made + 1)
-    results.close()
+def test_a_job_that_fails_or_ends_its_worker_is_an_error():
+    with pytest.raises(ZeroDivisionError):
+        list(run_jobs((1).__truediv__, [1, 0, 2], 2))
+    with pytest.raises(RuntimeError, match="terminated abruptly"):
+        list(run_jobs(os._exit, [3, 3], 1))

@@ -106,6 +106,17 @@ def test_nothing_is_written_among_the_videos(videos, place):
     assert files(videos) == before
 
 
+def test_videos_that_are_links_or_not_utf8_are_refused_by_name(tmp_path, videos):
+    (videos / "cat" / "a.mp4").replace(tmp_path / "a.mp4")
+    (videos / "cat" / "a.mp4").symlink_to(tmp_path / "a.mp4")
+    with pytest.raises(DataError, match=r"cat/a\.mp4 is a link to .*--follow-links"):
+        prepare_tree(videos, tmp_path / "set")
+    assert prepare_tree(videos, tmp_path / "set", workers=0, follow_links=True).made == 3
+    os.rename(videos / "cat", os.fsencode(videos) + b"/caf\xe9")  # noqa: PTH104
+    with pytest.raises(DataError, match=r"b'caf\\xe9', whose name is not UTF-8"):
+        prepare_tree(videos, tmp_path / "new")
+
+
 @pytest.mark.parametrize("seconds", [1, -1])
 def test_a_clip_is_made_again_if_its_video_was_replaced(tmp_path, videos, media, seconds):
     root = tmp_path / "set"

@@ -37,16 +37,6 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("page", PAGES, ids=lambda path: path.stem)
 
 
-@pytest.fixture
-def page_blocks(page):
-    return blocks(page)
-
-
-@pytest.fixture
-def collect():
-    return blocks
-
-
-@pytest.fixture
-def root():
-    return ROOT
+page_blocks = pytest.fixture(lambda page: blocks(page), name="page_blocks")
+collect = pytest.fixture(lambda: blocks, name="collect")
+root = pytest.fixture(lambda: ROOT, name="root")

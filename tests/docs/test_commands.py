@@ -3,6 +3,8 @@
 import functools
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -62,6 +64,8 @@ def test_commands_parse(page, page_blocks):
 def test_scripts_and_targets_exist(page, root):
     makefile = (root / "Makefile").read_text()
     text = page.read_text()
+    for code in re.findall(r'python -c "([^"]+)"', text):
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     folders = "examples|benchmarks|studies|tests|tools"
     for path in re.findall(rf"\b(?:{folders})/[\w/]+\.(?:py|toml|ipynb)", text):
         assert (root / path).exists(), path

@@ -54,11 +54,8 @@ class Fragile(Toy):
         return super().fuse(tokens)
 
 
-def build(folder=None):
+def build(**files):
     model = Fragile(embed_dim=8, num_classes=3, seed=1)
-    files = {}
-    if folder is not None:
-        files = {"log": folder / "events.jsonl", "checkpoint": folder / "state.safetensors"}
     tta = dasp.adapt(model, "robust", lr=1e-3, rebalance=0.5, checkpoint_every=25, **files)
     tta.fit([WORLD.draw(64, seed=1).inputs])
     return tta
@@ -73,19 +70,15 @@ class Pool:
         self.store = Store(folder)
 
     def get(self, number):
-        batch = self.made[number % POOL]
+        number %= POOL
         return {
-            name: torch.from_numpy(
-                np.array(
-                    self.store.get(
-                        {"kind": "soak", "name": name, "number": number % POOL},
-                        SIZE,
-                        lambda clock, value=value: iter([value.numpy()]),
-                    )
-                )
-            )
-            for name, value in batch.items()
+            name: self.stored({"kind": "soak", "name": name, "number": number}, value)
+            for name, value in self.made[number].items()
         }
+
+    def stored(self, key, value):
+        found = self.store.get(key, SIZE, lambda: iter([value.numpy()]))
+        return torch.from_numpy(np.array(found))
 
 
 @contextmanager
@@ -102,29 +95,15 @@ def small_disk():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def bad(batch, draw):
-    """Return a batch that must be refused, and by what it is."""
+def give_bad(tta, batch, draw):
+    """Give a batch that must be refused."""
     name = draw.choice(["audio", "video"])
     value = batch[name]
-    kinds = {
-        "NaN": {**batch, name: value.clone().index_fill_(0, torch.tensor([0]), torch.nan)},
-        "Inf": {**batch, name: value * torch.inf},
-        "shape": {**batch, name: value[:, :, :3]},
-        "size": {**batch, name: value[:-1]},
-        "dtype": {**batch, name: value.double()},
-        "none": {**batch, name: None},
-        "empty": {},
-        "name": {**batch, "smell": value},
-        "no batch": 7,
-    }
-    kind = draw.choice(list(kinds))
-    return kind, kinds[kind]
-
-
-def give_bad(tta, batch, draw):
-    _, spoilt = bad(batch, draw)
+    nan = value.clone().index_fill_(0, torch.tensor([0]), torch.nan)
+    odd = [nan, value * torch.inf, value[:, :, :3], value[:-1], value.double(), None]
+    kinds = [*({**batch, name: own} for own in odd), {}, {**batch, "smell": value}, 7]
     with suppress(DaspError):
-        assert tta(spoilt).rejected
+        assert tta(draw.choice(kinds)).rejected
 
 
 def give_failing(tta, batch, draw):
@@ -140,6 +119,18 @@ def give_failing(tta, batch, draw):
         tta.model.fails = ""
 
 
+@contextmanager
+def alarm(handler, seconds):
+    """Call a handler by a signal, after so many seconds."""
+    previous = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
 def give_interrupted(tta, batch, draw):
     """Interrupt a call after a random time; tell whether the batch was learnt all the same."""
     before = tta.memory.batch_index
@@ -147,48 +138,31 @@ def give_interrupted(tta, batch, draw):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 1.2e-2))
+    with suppress(KeyboardInterrupt), alarm(interrupt, draw.uniform(1e-5, 1.2e-2)):
         tta(batch)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
     return tta.memory.batch_index > before
 
 
 def give_signalled(tta, batch, draw, folder):
     """Ask for the state from a signal handler, perhaps in the middle of a step."""
-    what = draw.choice(["state", "save", "metrics", "reset"])
+    what, busy = draw.choice(["state", "save", "metrics", "reset"]), True
 
     def handler(*_):
-        if what == "reset" and not busy:
-            return
-        with suppress(StateError, OSError):
-            getattr(tta, what)(*([folder / "asked.safetensors"] if what == "save" else []))
+        if what != "reset" or busy:
+            with suppress(StateError, OSError):
+                getattr(tta, what)(*([folder / "asked.safetensors"] if what == "save" else []))
 
-    busy = True
-    previous = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 6e-3))
+    with alarm(handler, draw.uniform(1e-5, 6e-3)):
         outcome = tta(batch)
-    finally:
         busy = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
     return outcome
 
 
 def fill(folder):
     """Fill the disk to the last block."""
-    with (folder / "filler").open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            pass
+    with (folder / "filler").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
 
 
 def rss_mib():
@@ -197,49 +171,48 @@ def rss_mib():
 
 def same(tta, twin):
     one, other = tta.state(), twin.state()
-    return (
-        one["batch_index"] == other["batch_index"]
-        and one["tensors"].keys() == other["tensors"].keys()
-        and all(torch.equal(v, other["tensors"][k]) for k, v in one["tensors"].items())
-    )
+    torch.testing.assert_close(one["tensors"], other["tensors"], rtol=0, atol=0, equal_nan=True)
+    return one["batch_index"] == other["batch_index"]
 
 
-def soak(batches, seed):  # noqa: C901
+def give(fault, tta, twin, batch, draw, folder):
+    """Give a batch in one of the ways, and to the twin what should be learnt; count what was."""
+    if fault == "bad":
+        give_bad(tta, batch, draw)
+    elif fault == "fails":
+        give_failing(tta, batch, draw)
+    elif fault == "interrupt":
+        if give_interrupted(tta, batch, draw):
+            twin(batch)
+            return "interrupted, learnt"
+    elif fault == "frozen":
+        with tta.frozen():
+            tta(batch)
+    else:
+        signalled = fault == "signal"
+        outcome = give_signalled(tta, batch, draw, folder) if signalled else tta(batch)
+        assert torch.equal(outcome.logits, twin(batch).logits), "the predictions differ"
+    return fault
+
+
+def soak(batches, seed):
     draw, told, begun = random.Random(seed), Counter(), time.monotonic()
     with small_disk() as (folder, mounted), tempfile.TemporaryDirectory() as store:
-        tta, twin = build(folder), build()
-        pool, start = Pool(Path(store) / "store"), 0.0
+        files = {"log": folder / "events.jsonl", "checkpoint": folder / "state.safetensors"}
+        tta, twin, pool, start = build(**files), build(), Pool(Path(store) / "store"), 0.0
         faults = ["good"] * 9 + ["bad", "fails", "interrupt", "signal", "frozen", "store"]
         for number in track(range(batches), "soaking", disable=not sys.stderr.isatty()):
-            fault = draw.choice(faults)
             if mounted and number % 1_000 == 400:
                 fill(folder)
             if mounted and number % 1_000 == 600:
                 (folder / "filler").unlink()
+            fault = draw.choice(faults)
             if fault == "store":
                 shutil.rmtree(pool.store.folder, ignore_errors=True)
-            batch = pool.get(number)
-            told[fault] += 1
-            if fault == "bad":
-                give_bad(tta, batch, draw)
-            elif fault == "fails":
-                give_failing(tta, batch, draw)
-            elif fault == "interrupt":
-                if give_interrupted(tta, batch, draw):
-                    told["interrupted, learnt"] += 1
-                    twin(batch)
-            elif fault == "frozen":
-                with tta.frozen():
-                    tta(batch)
-            elif fault == "signal":
-                outcome = give_signalled(tta, batch, draw, folder)
-                assert torch.equal(outcome.logits, twin(batch).logits), number
-            else:
-                assert torch.equal(tta(batch).logits, twin(batch).logits), number
+            told[give(fault, tta, twin, pool.get(number), draw, folder)] += 1
             if number % 100 == 0:
                 assert same(tta, twin), f"the states differ at batch {number}"
-                families = list(text_string_to_metric_families(tta.metrics()))
-                assert families, "nothing to scrape"
+                assert list(text_string_to_metric_families(tta.metrics())), "nothing to scrape"
             if number == min(SETTLED, batches // 2):
                 start = rss_mib()
         grown = rss_mib() - start

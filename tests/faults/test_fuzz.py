@@ -13,14 +13,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import dasp
-from dasp.bench.plan import SHOWN, Plan, load_plans
+from dasp.bench.plan import Plan, load_plans
 from dasp.cli.main import main
 from dasp.core.errors import DaspError, DataError, StateError
 from dasp.data import open_manifest
 from dasp.models import Toy
 from dasp.page.follow import LogFeed
 from dasp.page.runner import Feed, Runner
-from dasp.report.sections import BY_GROUP, BY_SECTION
 
 CASES = int(os.environ.get("DASP_FUZZ", "200"))
 many = settings(
@@ -139,10 +138,6 @@ def test_a_malformed_plan_is_refused_and_the_field_named(tmp_path, text, field):
     path.write_text(text)
     with pytest.raises(DaspError, match=field):
         [plan.jobs() for plan in load_plans(path).values()]
-
-
-def test_a_plan_may_ask_for_what_a_report_can_show():
-    assert sorted(SHOWN) == sorted(BY_GROUP + BY_SECTION)
 
 
 def test_the_command_says_it_in_one_line(tmp_path, capfd):

@@ -25,6 +25,18 @@ def test_a_cut_wav_is_refused_whatever_size_its_header_tells(tmp_path, kind, siz
         read_wave(path)
 
 
+def test_a_wav_that_does_not_state_its_length_is_refused(tmp_path):
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.zeros(16000), 16000)
+    whole = bytearray(path.read_bytes())
+    at = whole.index(b"data") + 4
+    whole[at : at + 4] = b"\xff" * 4
+    for content in (whole, whole[:-9000]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"a\.wav does not state its length"):
+            read_wave(path)
+
+
 @pytest.mark.parametrize("size", [(1, 20_000), (20_000, 1)])
 def test_a_frame_that_would_be_huge_when_resized_is_refused(tmp_path, size):
     Image.new("RGB", size).save(tmp_path / "thin.png")

@@ -15,17 +15,13 @@ def test_the_ascent_has_length_rho_over_all_tensors_together():
     assert float(move[2]) == pytest.approx(0.04)
 
 
-@pytest.fixture
-def flat(batches):
-    """A model that is sure of everything."""
+def test_collapse_returns_to_the_source_state_else_the_average_of_the_loss_runs_on(
+    batches, same_state
+):
     model = Toy(seed=1)
     with torch.no_grad():
-        model.head.weight.mul_(80)
-    return model
-
-
-def test_collapse_returns_to_the_source_state(flat, batches, same_state):
-    tta = dasp.adapt(flat, "sar", lr=1e-3, reset_below=0.2, margin=1.0)
+        model.head.weight.mul_(80)  # it is sure of everything
+    tta = dasp.adapt(model, "sar", lr=1e-3, reset_below=0.2, margin=1.0)
     start = tta.memory.capture()
     outcome = tta(batches[0])
     assert outcome.updated
@@ -33,10 +29,7 @@ def test_collapse_returns_to_the_source_state(flat, batches, same_state):
     after = tta.memory.capture()
     assert after.batch_index == 1
     assert same_state(start, after)
-
-
-def test_without_collapse_the_average_of_the_loss_runs_on(flat, batches):
-    tta = dasp.adapt(flat, "sar", lr=1e-3, reset_below=0.0, margin=1.0)
+    tta = dasp.adapt(model, "sar", lr=1e-3, reset_below=0.0, margin=1.0)
     losses = [tta(batch).loss for batch in batches]
     expected = losses[0]
     for loss in losses[1:]:

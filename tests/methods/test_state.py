@@ -53,24 +53,19 @@ def test_a_state_goes_on_bit_for_bit(name, batches, tmp_path):
         assert all(torch.equal(a, handle(b).logits) for a, b in zip(ahead, batches, strict=True))
 
 
-def test_a_loaded_state_can_still_be_reset(adapted, batches):
-    fresh = adapt()
-    fresh.load_state(adapted.state())
-    fresh.reset()
-    assert torch.equal(fresh(batches[1]).logits, adapt()(batches[1]).logits)
-
-
-def test_a_state_is_a_copy(batches):
+def test_a_state_is_a_copy_and_a_loaded_one_can_still_be_reset(batches):
     tta = adapt()
     tta(batches[1])
     state = tta.state()
     kept = copy.deepcopy(state)
-    tta(batches[2])
-    tta.load_state(state)
-    tta(batches[2])
+    for _ in range(2):
+        tta(batches[2])
+        tta.load_state(state)
     assert same(kept["tensors"], state["tensors"])
     assert kept["counters"] == state["counters"]
     assert kept["counters"]["batches"] == kept["batch_index"] == 1
+    tta.reset()
+    assert torch.equal(tta(batches[1]).logits, adapt()(batches[1]).logits)
 
 
 def test_a_state_holds_what_is_trained_and_its_moments_and_no_more(adapted, tmp_path):
@@ -88,48 +83,35 @@ def test_foreign_states_are_refused_and_change_nothing(batches, tmp_path):
     tta = adapt()
     tta(batches[1])
     before = tta.memory.capture().tensors
-    good = tta.state()
-    first = next(iter(good["tensors"]))
-    without = {key: value for key, value in good["tensors"].items() if key != first}
     cases = {
         "this state was saved with another model": adapt(seed=2).state(),
         "saved with another method": dasp.adapt(Toy(seed=1), "tsa").state(),
         "other options: delta 0.5, here 1e-06": adapt(delta=0.5).state(),
         "is not a saved state .format 'list'": [],
         "is not a saved state .format None": {},
-        "batch_index None": good | {"batch_index": None},
-        "does not fit: weight/.* is not part": good | {"tensors": {**good["tensors"], first: 1}},
-        f"does not fit: {first} is missing": good | {"tensors": without},
     }
     for message, state in cases.items():
         with pytest.raises(StateError, match=message):
             tta.load_state(state)
     assert same(before, tta.memory.capture().tensors)
     assert tta.counters["loads"] == 0
-
-
-def test_a_state_of_a_tuned_model_belongs_to_its_source_weights(batches):
-    tta = dasp.adapt(Toy(seed=1), "read", lr=1e-2)
-    tta(batches[0])
-    dasp.adapt(Toy(seed=1), "read").load_state(tta.state())
+    tuned = dasp.adapt(Toy(seed=1), "read", lr=1e-2)
+    tuned(batches[0])
+    dasp.adapt(Toy(seed=1), "read").load_state(tuned.state())
     with pytest.raises(StateError, match="another model"):
-        dasp.adapt(Toy(seed=3), "read").load_state(tta.state())
+        dasp.adapt(Toy(seed=3), "read").load_state(tuned.state())
 
 
 def test_damaged_files_are_named_and_change_nothing(adapted, tmp_path):
     path = tmp_path / "state.safetensors"
     adapted.save(path)
-    before = adapted.memory.capture().tensors
-    whole = path.read_bytes()
-    cases = {"cut": whole[: len(whole) // 2], "empty": b"", "text": b"not a state"}
-    for name, content in cases.items():
-        bad = tmp_path / f"{name}.safetensors"
-        bad.write_bytes(content)
-        with pytest.raises(StateError, match=f"{name}.safetensors is damaged"):
-            adapted.load(bad)
-    save_file(load_file(path), tmp_path / "other.safetensors")
-    with pytest.raises(StateError, match="not a saved state"):
-        adapted.load(tmp_path / "other.safetensors")
+    before, whole = adapted.memory.capture().tensors, path.read_bytes()
+    save_file(load_file(path), path)
+    cases = [whole[: len(whole) // 2], b"", b"not a state", path.read_bytes()]
+    for content in cases:
+        path.write_bytes(content)
+        with pytest.raises(StateError, match=r"state.safetensors is damaged or not a saved state"):
+            adapted.load(path)
     with pytest.raises(StateError, match="no saved state at"):
         adapted.load(tmp_path / "none.safetensors")
     assert same(before, adapted.memory.capture().tensors)
@@ -213,15 +195,10 @@ def test_a_checkpoint_that_cannot_be_written_costs_no_prediction(
 
 
 def test_what_kills_left_is_removed_and_nothing_else(tmp_path):
-    left = tmp_path / ".state.abcd1234.part"
-    left.mkdir()
-    for path in (
-        left / ".lock",
-        left / "state.safetensors",
-        tmp_path / ".state.part",
-        tmp_path / "x",
-    ):
-        path.write_text("half")
+    (tmp_path / ".state.abcd1234.part").mkdir()
+    left = [".state.abcd1234.part/.lock", ".state.abcd1234.part/state.safetensors"]
+    for name in (*left, ".state.part", "x"):
+        (tmp_path / name).write_text("half")
     adapt(tmp_path / "state.safetensors")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".state.part", "x"]
 
@@ -238,9 +215,8 @@ def test_impossible_checkpoints(tmp_path):
 def test_the_state_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
     order, fsync, replace = [], files.os.fsync, files.Path.replace
     monkeypatch.setattr(files.os, "fsync", lambda h: (order.append("fsync"), fsync(h))[1])
-    monkeypatch.setattr(
-        files.Path, "replace", lambda a, b: (order.append("replace"), replace(a, b))[1]
-    )
+    moved = lambda a, b: (order.append("replace"), replace(a, b))[1]  # noqa: E731
+    monkeypatch.setattr(files.Path, "replace", moved)
     adapt().save(tmp_path / "state.safetensors")
     assert order == ["fsync", "replace", "fsync"]
 

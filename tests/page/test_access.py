@@ -7,48 +7,42 @@ from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 
 from dasp.page.runner import Runner
-from dasp.page.server import STATIC, Access, build_app
+from dasp.page.server import STATIC, build_app, refusal
 
 HOST = "http://127.0.0.1:8710"
 SOCKET = "ws://127.0.0.1:8710/ws"
+TOKEN = "Zm9vYmFyLWJhei1xdXV4LTAxMjM0NTY3"
 
 
-def refusal(token, kind="http", query="", **headers):
+def refused(token, kind="http", query="", **headers):
     raw = [(k.encode(), v.encode("latin-1", "replace")) for k, v in headers.items()]
     scope = {"type": kind, "headers": raw, "query_string": query.encode()}
-    return Access(None, token, "dasp_token").refusal(HTTPConnection(scope))
+    return refusal(HTTPConnection(scope), token, "dasp_token")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8710", "localhost:1", "[::1]:8710", "LOCALHOST"])
-def test_loopback_names_are_let_in(host):
-    assert refusal(None, host=host) is None
-
-
-@pytest.mark.parametrize(
-    "host",
-    ["evil.example:8710", "127.0.0.1.evil.example", "192.168.1.2", "0.0.0.0", "", "localhost.evil",
-     "["],
-)  # fmt: skip
-def test_a_foreign_name_for_this_computer_is_refused(host):
-    assert "this computer only" in refusal(None, host=host)
+def test_only_loopback_names_reach_a_page_without_a_token():
+    for host in ("127.0.0.1:8710", "localhost:1", "[::1]:8710", "LOCALHOST"):
+        assert refused(None, host=host) is None
+    foreign = ("evil.example:8710", "127.0.0.1.evil.example", "192.168.1.2", "0.0.0.0", "")
+    for host in (*foreign, "localhost.evil", "["):
+        assert "this computer only" in refused(None, host=host)
 
 
 @pytest.mark.parametrize("token", [None, "t"])
 def test_a_websocket_of_another_site_is_refused(token):
     own = {"host": "127.0.0.1:8710", "cookie": "dasp_token=t"}
-    assert refusal(token, "websocket", origin=HOST, **own) is None
-    assert refusal(token, "websocket", **own) is None  # not a browser
+    assert refused(token, "websocket", origin=HOST, **own) is None
+    assert refused(token, "websocket", **own) is None  # not a browser
     for origin in ("http://evil.example", "http://127.0.0.1:9999", "null", "http://["):
-        assert "page itself" in refusal(token, "websocket", origin=origin, **own)
+        assert "page itself" in refused(token, "websocket", origin=origin, **own)
 
 
 @given(given=st.text(st.characters(codec="ascii", exclude_characters="&#+%;\x00"), max_size=40))
 def test_only_the_token_itself_opens(given):
-    token = "Zm9vYmFyLWJhei1xdXV4LTAxMjM0NTY3"
-    assert "has a token" in refusal(token, host="10.0.0.1", query=f"token={given}")
-    assert refusal(token, host="10.0.0.1", query=f"token={token}") is None
-    assert refusal(token, host="x", cookie=f"dasp_token={token}") is None
-    assert refusal(token, host="x", cookie=f"dasp_token={token}x") is not None
+    assert "has a token" in refused(TOKEN, host="10.0.0.1", query=f"token={given}")
+    assert refused(TOKEN, host="10.0.0.1", query=f"token={TOKEN}") is None
+    assert refused(TOKEN, host="x", cookie=f"dasp_token={TOKEN}") is None
+    assert refused(TOKEN, host="x", cookie=f"dasp_token={TOKEN}x") is not None
 
 
 @pytest.fixture
@@ -65,7 +59,7 @@ def until(socket, true=lambda message: message.get("points")):
     return next(message for message in messages if true(message))
 
 
-def test_the_page_and_its_files_come_with_strict_headers(client):
+def test_the_page_and_its_files_have_strict_headers_and_nothing_else_is_there(client):
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html")
     names = [path.name for path in STATIC.iterdir() if path.suffix != ".html"]
@@ -74,40 +68,25 @@ def test_the_page_and_its_files_come_with_strict_headers(client):
         assert answer.status_code == 200
         assert "default-src 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
-
-
-def test_nothing_on_the_page_points_elsewhere():
-    for path in STATIC.iterdir():
+    for path in ("none.js", "..%2fapp.py", "../app.py", "../docs", "../openapi.json"):
+        assert client.get(f"/static/{path}").status_code == 404
+    for path in STATIC.iterdir():  # none of them points elsewhere
         links = re.findall(r"(?:https?:)?//[\w.]+\.\w+", path.read_text())
         assert set(links) <= {"http://www.w3.org"}, path.name
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/static/none.js", "/static/..%2fapp.py", "/static/../app.py", "/docs", "/openapi.json"],
-)
-def test_nothing_else_is_there(client, path):
-    assert client.get(path).status_code == 404
-
-
-def test_news_begin_with_everything_and_commands_are_carried_out(client):
-    with client.websocket_connect(SOCKET) as socket:
-        first = socket.receive_json()
+def test_news_begin_with_everything_and_two_tabs_see_and_control_the_same(client):
+    with client.websocket_connect(SOCKET) as one, client.websocket_connect(SOCKET) as two:
+        first = one.receive_json()
         assert first["fresh"]
         assert first["about"]["title"] == "counting"
         assert first["state"]["playing"] is False
-        socket.send_json({"do": "step"})
-        news = until(socket)
+        one.send_json({"do": "step"})
+        news = until(two)
         assert news["points"] == [{"n": 0}]
         assert client.get(f"/sound/{news['samples']['key']}/0.wav").content == b"RIFF"
         assert client.get(f"/sound/{news['samples']['key']}/1.wav").status_code == 404
         assert client.get("/sound/9-9/0.wav").status_code == 404
-
-
-def test_two_tabs_see_and_control_the_same(client):
-    with client.websocket_connect(SOCKET) as one, client.websocket_connect(SOCKET) as two:
-        one.send_json({"do": "step"})
-        assert until(two)["points"] == [{"n": 0}]
         two.send_json({"do": "corrupt", "severity": 2})
         until(one, lambda m: m.get("state", {}).get("commands") == 1)
         two.send_json({"do": "reset"})

@@ -111,18 +111,13 @@ def test_half_a_line_is_waited_for_and_nonsense_is_passed_over(path):
     assert numbers(rest(feed)) == [7]
 
 
-def test_other_events_are_notes_of_the_next_batch(path):
-    log = EventLog(path)
-    log.write(line(0))
-    log.write({"event": "error", "batch": 1, "error": "ValueError: no"})
-    log.write(line(2, rejected=None))
-    notes = [update.point["note"] for update in rest(LogFeed(path))]
-    assert notes == [None, "ValueError: no"]
-
-
-def test_an_empty_log_is_left_as_it_is_and_a_missing_one_refused(path):
+def test_an_empty_log_is_left_as_it_is_and_other_events_are_notes_of_the_next_batch(path):
     with pytest.raises(DataError, match="no event log"):
         LogFeed(path)
     path.touch()
     assert LogFeed(path).next() is None
     assert path.read_bytes() == b""
+    for event in (line(0), {"event": "error", "batch": 1, "error": "ValueError: no"}, line(2)):
+        EventLog(path).write(event)
+    notes = [update.point["note"] for update in rest(LogFeed(path))]
+    assert notes == [None, "ValueError: no"]

@@ -88,7 +88,7 @@ def run():
         yield start
 
 
-def test_a_step_is_one_batch_and_reset_returns_to_the_source(run, counting):
+def test_it_steps_resets_plays_and_pauses(run, counting):
     runner = run(counting())
     for n in range(4):
         runner.control({"do": "step"})
@@ -100,10 +100,7 @@ def test_a_step_is_one_batch_and_reset_returns_to_the_source(run, counting):
     assert runner.feed.resets == 1
     runner.control({"do": "step"})
     until(lambda: [p["n"] for p in shown(runner)["points"]] == [0])
-
-
-def test_it_plays_until_it_is_paused(run, counting):
-    runner = run(counting(), playing=True)
+    runner.control({"do": "play"})
     runner.control({"do": "speed", "value": 8})
     until(lambda: len(shown(runner)["points"]) > 2)
     runner.control({"do": "pause"})

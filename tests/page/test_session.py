@@ -29,12 +29,13 @@ def points(made, count):
     return [made.next().point for _ in range(count)]
 
 
-def test_it_shows_what_the_adaptations_alone_would_give(batches):
-    made = session(batches)
+def test_it_shows_what_the_adaptations_alone_would_give_and_a_reset_the_same_again(batches):
+    made, first = session(batches), []
     alone = dasp.adapt(Toy(seed=1), "dasp", lr=3e-3)
     correct = []
-    for batch, point in zip(batches, points(made, 15), strict=True):
-        out = alone(batch.inputs)
+    for batch in batches:
+        out, point = alone(batch.inputs), made.next().point
+        first.append(point)
         correct.append(int((out.logits.argmax(1) == batch.labels).sum()) / 32)
         assert point["biased"] == sorted(out.diagnosis.biased)
         assert point["scores"] == pytest.approx(dict(out.diagnosis.scores), rel=1e-4)
@@ -44,11 +45,6 @@ def test_it_shows_what_the_adaptations_alone_would_give(batches):
         assert point["accuracy"]["DASP"] == pytest.approx(sum(recent) / len(recent), rel=1e-4)
         assert point["overall"]["DASP"] == pytest.approx(sum(correct) / len(correct), rel=1e-4)
     assert made.next() is None
-
-
-def test_those_that_learn_move_and_reset_is_the_source_state_and_the_same_run_again(batches):
-    made = session(batches)
-    first = points(made, 15)
     audio = next(point for point in first if point["biased"] == ["audio"])
     moved = {part for part, norm in audio["norms"].items() if norm}
     assert moved == {"audio plastic", "video stable"}
@@ -111,7 +107,7 @@ def test_samples_have_pictures_names_and_sounds():
     assert len(update.samples) <= SHOWN
 
 
-def test_the_demo_has_three_lanes_that_start_alike_and_share_one_encoding():
+def test_the_demo_has_lanes_that_start_alike_and_the_robust_one_a_threshold_of_its_own():
     made = demo_session(stream=BuiltInStream(batch=8, pool=16))
     update = made.next()
     predictions = [sample["predictions"] for sample in update.samples]
@@ -119,9 +115,6 @@ def test_the_demo_has_three_lanes_that_start_alike_and_share_one_encoding():
     assert set(update.point["overall"]) == {"Source", "READ", "DASP"}
     made.reset()
     assert made.next().point == update.point
-
-
-def test_the_robust_demo_is_fitted_and_has_a_threshold_of_its_own():
     made = demo_session("robust", stream=BuiltInStream(batch=8, pool=16))
     assert made.about()["profile"]
     assert "clean samples" in made.legend

@@ -5,16 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dasp.bench.results import (
-    BatchCounts,
-    Counts,
-    DomainCount,
-    PlanRecord,
-    Result,
-    RunConfig,
-    write_plan,
-    write_result,
-)
+from dasp.bench import results
+from dasp.bench.results import BatchCounts, Counts, DomainCount, PlanRecord, Result, RunConfig
 from dasp.core.seeding import numpy_generator
 from dasp.report.compare import PlanRun, group_runs
 
@@ -89,16 +81,14 @@ def made_cost(method="dasp", slower=2.0, trainable=100, **changes):
     """Return a measurement of cost: two rounds of 64 samples beside Source."""
     source = [{"load": 0.5, "adapt": 1.0, "processor": 2.0}] * 2
     rounds = [{"load": 0.5, "adapt": slower, "processor": 2 * slower}] * 2
-    encode = {"call": "encode", "modalities": ["audio"], "gradient": False}
-    fuse = {"call": "fuse", "modalities": ["audio", "video"], "gradient": method != "source"}
+    learns = method != "source"
+    encode = {"call": "encode", "modalities": ["audio"], "gradient": False, "forward": 64}
+    fuse = {"call": "fuse", "modalities": ["audio", "video"], "gradient": learns, "forward": 128}
     measured = {
         "samples": 64,
         "trainable": trainable,
         "total": 1000,
-        "passes": [
-            {**encode, "forward": 64, "backward": 0},
-            {**fuse, "forward": 128, "backward": 64 if method != "source" else 0},
-        ],
+        "passes": [{**encode, "backward": 0}, {**fuse, "backward": 64 * learns}],
         "rounds": rounds,
         "source": source,
         "memory": {"before_mib": 300.0, "peak_mib": 340.0, "over_mib": 40.0},
@@ -113,13 +103,10 @@ def written_folder(path, plans, show=("comparison",), missing=()):
     for name, rows in plans.items():
         for _, result in rows:
             if result not in missing:
-                write_result(path, result)
+                results.write_result(path, result)
         keys = [(label, result.run.key) for label, result in rows]
-        title = f"Plan {name}"
-        write_plan(
-            path,
-            PlanRecord(name, title, "About <b>it</b>.", list(show), f"dasp bench {name}", keys),
-        )
+        words = (name, f"Plan {name}", "About <b>it</b>.", list(show), f"dasp bench {name}")
+        results.write_plan(path, PlanRecord(*words, keys))
     return path
 
 

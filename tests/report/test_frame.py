@@ -25,28 +25,20 @@ def test_one_row_per_plan_label_run_and_visit(make, write, tmp_path):
     assert json.loads(mine["options"].iloc[0])["lr"] == 0.001
     mean = frame.groupby("label")[["right", "seen"]].sum()
     assert mean.loc["dasp"].tolist() == [48, 128]
+    pack(tmp_path)
+    assert not list((tmp_path / "runs").glob("*.json"))
+    assert dasp.results(tmp_path).equals(frame)
 
 
-def test_packed_results_are_the_same(make, write, tmp_path, grid):
-    folder = write(tmp_path, {"p": [(r.run.method, r) for r in grid]})
-    before = dasp.results(folder)
-    pack(folder)
-    assert not list((folder / "runs").glob("*.json"))
-    assert dasp.results(folder).equals(before)
-
-
-def test_runs_of_no_plan_are_labelled_by_their_method(make, make_cost, tmp_path):
-    write_result(tmp_path, make("tent"))
-    write_result(tmp_path, make_cost("tent"))
-    frame = dasp.results(tmp_path)
+def test_runs_of_no_plan_and_folders_below_are_read_as_well(make, make_cost, write, tmp_path):
+    write_result(tmp_path / "none", make("tent"))
+    write_result(tmp_path / "none", make_cost("tent"))
+    frame = dasp.results(tmp_path / "none")
     assert frame[["plan", "label"]].drop_duplicates().to_numpy().tolist() == [["", "tent"]]
     assert len(frame) == 2  # a measurement of cost has no domains
-
-
-def test_folders_below_are_read_as_well(make, write, tmp_path):
     write(tmp_path / "a", {"one": [("dasp", make())]})
-    write(tmp_path / "deep" / "b", {"two": [("tent", make("tent"))]})
-    assert dasp.results(tmp_path)["plan"].drop_duplicates().tolist() == ["one", "two"]
+    write(tmp_path / "deep" / "b", {"two": [("read", make("read"))]})
+    assert dasp.results(tmp_path)["plan"].drop_duplicates().tolist() == ["one", "two", "other"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": "dasp-result-2"}', "\x00"])

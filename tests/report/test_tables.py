@@ -31,12 +31,12 @@ def row_of(table, name):
 
 def test_the_main_table_by_hand(make, group):
     rows = {
-        "source": {"a": [32, 32], "b": [32, 0]},
-        "tent": {"a": [16, 32], "b": [32, 0]},
-        "dasp": {"a": [64, 64], "b": [48, 16]},
+        "source": ([32, 32], [32, 0]),
+        "tent": ([16, 32], [32, 0]),
+        "dasp": ([64, 64], [48, 16]),
     }
     runs = [
-        make(name, model=m, right=right) for name, own in rows.items() for m, right in own.items()
+        make(n, model=m, right=r) for n, own in rows.items() for m, r in zip("ab", own, strict=True)
     ]
     table = tables.main_table(group(*runs))
     source, tent, dasp = (row["interleaved"] for row in table.rows)
@@ -70,7 +70,7 @@ def test_accuracy_by_domain_joins_the_visits_of_a_domain(make, group):
     }
 
 
-def test_paired_differences_are_those_of_the_main_table(grid, group):
+def test_paired_differences_are_those_of_the_main_table_and_the_rival_the_best(grid, group):
     mine = group(*grid)
     main, paired = numbers_of(tables.main_table(mine)), numbers_of(tables.paired_table(mine))
     assert list(paired) == ["tent", "read", "dasp"]
@@ -80,10 +80,6 @@ def test_paired_differences_are_those_of_the_main_table(grid, group):
             assert own[f"{name} low"] < own[f"{name} difference"] < own[f"{name} high"]
             assert own[f"{name} models"] == 2
     assert not tables.paired_table(group(grid[-1])).rows  # without Source
-
-
-def test_the_rival_is_the_best_of_the_others(grid, group):
-    mine = group(*grid)
     for row in tables.rivals_table(mine).rows:
         name = row["protocol"].text.replace("continual ", "continual/")
         means = mine.accuracy(name).mean().drop("source")
@@ -91,15 +87,12 @@ def test_the_rival_is_the_best_of_the_others(grid, group):
         assert row["verdict"].text in ("better", "worse", "mixed", "unclear")
 
 
-def test_every_run_links_to_its_page(make, group):
+def test_every_run_links_to_its_page_and_has_options(make, group):
     runs = [make("source", seed=1), make(seed=0), make(seed=1)]
     rows = [[*row.values()] for row in tables.runs_table(group(*runs)).rows]
     assert [(row[0].text, row[1].text, row[2].run) for row in rows] == [
         (r.run.method, f"shapes_0, seed {r.run.seed}", r.run.key) for r in runs
     ]
-
-
-def test_options(make, group):
     mine = group(make("source"), make(), make("eata", source={"samples": 32}))
     options = {row["method"].text: row["options"].text for row in tables.options_table(mine).rows}
     assert options["dasp"] == "lr = 0.001, delta = 0.05"
@@ -109,24 +102,17 @@ def test_options(make, group):
 def test_forgetting_at_the_end_and_at_worst(make, group):
     clean = {"seen": 50, "joint": [40, 30, 35], "video": [20, 20, 10]}
     mine = group(make("source", clean={"seen": 50, "joint": [9, 9, 9]}), make(clean=clean))
-    assert numbers_of(tables.forgetting_table(mine)) == {
-        ("dasp", "interleaved"): {
-            "all together end": 10.0,
-            "all together worst": 20.0,
-            "video alone end": 20.0,
-            "video alone worst": 20.0,
-        }
-    }
+    together = {"all together end": 10.0, "all together worst": 20.0}
+    alone = {"video alone end": 20.0, "video alone worst": 20.0}
+    found = numbers_of(tables.forgetting_table(mine))
+    assert found == {("dasp", "interleaved"): together | alone}
     assert not tables.forgetting_table(group(make())).rows
 
 
 def test_sensitivity_includes_the_value_of_the_row_itself(make, group):
     rows = [("source", make("source", right=[0, 32])), ("dasp", make(right=[32, 32]))]
-    varied = {0.0: 16, 0.2: 64}
-    rows += [
-        (f"dasp delta={value}", make(right=[n, n], options={"delta": value}))
-        for value, n in varied.items()
-    ]
+    for value, n in {0.0: 16, 0.2: 64}.items():
+        rows.append((f"dasp delta={value}", make(right=[n, n], options={"delta": value})))
     table = tables.sensitivity_table(group(*rows))
     values = [[*row.values()] for row in table.rows]
     assert [(*(cell.text for cell in row[:3]), row[3].means[0][0]) for row in values] == [
@@ -146,12 +132,9 @@ def test_batch_sizes_side_by_side(make, groups):
 
 
 def test_floors_and_robustness_by_hand(make, groups):
-    right = {
-        "one": {"source": 32, "dasp": 48, "tent": 16},
-        "two": {"source": 32, "dasp": 40},
-        "clean": {"source": 32, "dasp": 64},
-    }
-    runs = [make(n, p, right=[k, k]) for p, own in right.items() for n, k in own.items()]
+    right = {"one": {"dasp": 48, "tent": 16}, "two": {"dasp": 40}, "clean": {"dasp": 64}}
+    runs = [make("source", protocol, right=[32, 32]) for protocol in right]
+    runs += [make(n, p, right=[k, k]) for p, own in right.items() for n, k in own.items()]
     floors, by_stream = tables.robustness_tables(streams_of(groups(*runs)))
     found = numbers_of(floors)
     whole = {"average": 18.75, "floor": 12.5, "harm on": 0.0, "rolled back": 0.0}
@@ -188,16 +171,8 @@ def test_diagnosis_counts_exactly_what_is_damaged(make, group):
     domains = ["video/fog/5", PAIR, "clean"]
     run = make(domains=domains, samples=32, named=["v", "av", "av", "a", "", "v"])
     found = numbers_of(tables.diagnosis_table(group(run)))["dasp", "interleaved"]
-    assert found == {
-        "damaged": 4.0,
-        "right": 50.0,
-        "wrong": 50.0,
-        "nothing": 0.0,
-        "audio+video right": 50.0,
-        "video right": 50.0,
-        "clean": 2.0,
-        "clean flagged": 50.0,
-    }
+    half = ("right", "wrong", "audio+video right", "video right", "clean flagged")
+    assert found == {**dict.fromkeys(half, 50.0), "damaged": 4.0, "nothing": 0.0, "clean": 2.0}
     assert not tables.diagnosis_table(group(make("tent"))).rows
 
 
@@ -206,12 +181,9 @@ def test_clean_stretches(make, groups):
     source = make("source", domains=domains, samples=32, right=[16, 0, 16])
     dasp = make(domains=domains, samples=32, right=[16, 32, 8], named=["", "v", "", "", "a", ""])
     table = tables.stretches_table(streams_of(groups(source, dasp)))
-    assert numbers_of(table)["interleaved", "dasp"] == {
-        "on clean visits": 37.5,
-        "against Source": -12.5,
-        "clean": 4.0,
-        "flagged": 50.0,
-    }
+    counts = {"clean": 4.0, "flagged": 50.0}
+    found = numbers_of(table)["interleaved", "dasp"]
+    assert found == {"on clean visits": 37.5, "against Source": -12.5} | counts
     assert row_of(table, "interleaved")["against Source"].worse
 
 
@@ -219,36 +191,26 @@ def test_efficiency_and_passes(make, make_cost, group):
     costs = [("source", make_cost("source", 1.0, 0)), ("dasp", make_cost())]
     runs = group(make(right=[64, 32]), make("source", right=[32, 0])).runs
     found = numbers_of(tables.efficiency_table(costs, runs))
-    spread = {"samples/s std", "with loading std", "× Source std", "× Source, processor std"}
-    assert found["dasp", "shapes_0"] == dict.fromkeys(spread, 0.0) | {
-        "accuracy, %": 75.0,
-        "samples/s": 32.0,
-        "with loading": 25.6,
-        "× Source": 2.0,
-        "× Source, processor": 2.0,
-        "MiB above start": 40.0,
-        "MiB in all": 340.0,
-        "trained": 100.0,
-        "% trained": 10.0,
-    }
+    means = {"samples/s": 32.0, "with loading": 25.6, "× Source": 2.0, "× Source, processor": 2.0}
+    sizes = {"MiB above start": 40.0, "MiB in all": 340.0, "trained": 100.0, "% trained": 10.0}
+    spread = {f"{name} std": 0.0 for name in means}
+    assert found["dasp", "shapes_0"] == {"accuracy, %": 75.0} | means | sizes | spread
     passes = numbers_of(tables.passes_table(costs))
-    assert passes["dasp", "shapes_0"]["fusion audio + video forward with gradient"] == 2.0
-    assert passes["dasp", "shapes_0"]["fusion audio + video backward"] == 1.0
-    assert passes["source", "shapes_0"]["fusion audio + video forward"] == 2.0
+    fusion, source = "fusion audio + video", passes["source", "shapes_0"]
+    dasp = [
+        passes["dasp", "shapes_0"][f"{fusion} {n}"] for n in ("forward with gradient", "backward")
+    ]
+    assert (dasp, source[f"{fusion} forward"]) == ([2.0, 1.0], 2.0)
 
 
-@pytest.fixture
-def sample_table():
+def test_every_format_marks_best_worse_and_published():
     parts = ("accuracy", "gain")
     best = Cell(((76.71, 0.52), (-1.0, NAN)), parts, best=True, worse=True)
     gain = Cell(((3.25, NAN),), ("gain",), published=True)
     none = Cell(((NAN, NAN),) * 2, parts), Cell(((NAN, NAN),), ("gain",), published=True)
     rows = [("50 % & more", best, gain), ("none", *none)]
-    heads = ("a|b_c", "x", "p")
-    return Table("t", "Caption with 5 %", [dict(zip(heads, row, strict=True)) for row in rows])
-
-
-def test_every_format_marks_best_worse_and_published(sample_table):
+    content = [dict(zip(("a|b_c", "x", "p"), row, strict=True)) for row in rows]
+    sample_table = Table("t", "Caption with 5 %", content)
     text = sample_table.to_markdown()
     assert "| 50 % & more | **76.7 ±0.5**<br>▼−1.0 | *+3.2* |" in text
     assert r"| none | – | *–* |" in text

@@ -36,13 +36,6 @@ def test_whatever_is_written_is_json_and_comes_back(values, tmp_path_factory):
         assert read(path) == parsed
 
 
-def test_what_is_not_finite_is_null_and_sets_are_lists(tmp_path):
-    log = EventLog(tmp_path / "new" / "events.jsonl")
-    log.write(batch(0, loss=float("nan"), scores={"audio": float("inf")}, biased={"b", "a"}))
-    (event,) = read(tmp_path / "new" / "events.jsonl")
-    assert event == batch(0, loss=None, scores={"audio": None}, biased=["a", "b"])
-
-
 @settings(max_examples=30)
 @given(cut=st.integers(0, 200))
 def test_a_log_cut_anywhere_reads_as_far_as_it_is_whole_and_goes_on(cut, tmp_path_factory):
@@ -90,27 +83,26 @@ def test_two_files_of_bounded_size_are_read_as_one(tmp_path):
     assert read(log.path)[-1]["batch"] == 50
 
 
-def test_damage_within_a_log_and_no_log_are_named(tmp_path):
+def test_damage_and_files_that_are_no_logs_are_named_and_left_alone(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"event": "batch", "batch": 0}\nhalf\n{"event": "batch", "batch": 2}\n')
     with pytest.raises(DataError, match=r"events.jsonl, line 2 is not an event: b'half'"):
         read(path)
     with pytest.raises(DataError, match="no event log at"):
         read(tmp_path / "none.jsonl")
-
-
-def test_files_that_are_no_logs_are_left_alone(tmp_path):
-    (tmp_path / "mine.py").write_text("print(1)\nprint(2)")
-    with pytest.raises(OptionError, match="is not an event log"):
-        EventLog(tmp_path / "mine.py")
+    for text in ("print(1)\nprint(2)", "one line without an end"):
+        (tmp_path / "mine").write_text(text)
+        with pytest.raises(OptionError, match="is not an event log"):
+            EventLog(tmp_path / "mine")
+        assert (tmp_path / "mine").read_text() == text
     with pytest.raises(OptionError, match="is a directory"):
         EventLog(tmp_path)
-    assert (tmp_path / "mine.py").read_text() == "print(1)\nprint(2)"
 
 
-def test_a_line_for_which_there_is_no_room_leaves_nothing(tmp_path, monkeypatch):
-    log = EventLog(tmp_path / "events.jsonl")
-    log.write(batch(0))
+def test_a_line_is_json_and_leaves_nothing_if_there_is_no_room(tmp_path, monkeypatch):
+    log = EventLog(tmp_path / "new" / "events.jsonl")
+    log.write(batch(0, loss=float("nan"), scores={"audio": float("inf")}, biased={"b", "a"}))
+    assert read(log.path) == [batch(0, loss=None, scores={"audio": None}, biased=["a", "b"])]
     whole, write = log.path.read_bytes(), os.write
     monkeypatch.setattr(events.os, "write", lambda handle, data: write(handle, data[:7]))
     with pytest.raises(OSError, match="No space left"):

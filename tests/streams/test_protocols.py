@@ -55,7 +55,7 @@ def test_a_users_own_corruption_changes_no_protocol_unless_it_is_named():
             visits("interleaved", 5, ("test_own",))
     finally:
         for modality in ("video", "audio", "depth"):
-            registry(modality)._entries.pop("test_own")
+            registry(modality).pop("test_own")
 
 
 def test_the_papers_order_and_three_sensors_that_take_turns():

@@ -3,8 +3,9 @@
 import platform
 import resource
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -15,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dasp.bench.features import FLOAT32, Features, FeatureSpec
+from dasp.bench.code import code_of
+from dasp.bench.features import FLOAT32, Features, FeatureSpec, drawn_ahead
 from dasp.bench.plan import Job
 from dasp.bench.references import find_method
 from dasp.bench.results import BatchCounts, Counts, DomainCount, Result
-from dasp.core.clock import Clock, drawn_ahead, timed
 from dasp.core.errors import ContractError
 from dasp.core.seeding import numpy_generator
 from dasp.core.types import Inputs, Outcome
@@ -68,25 +69,26 @@ def run_job(job: Job, features: Features) -> Result:
 
 
 def _run_job(job: Job, features: Features) -> Result:
-    tta, clock = start(job, features), Clock()
+    tta, adapting = start(job, features), 0.0
     stops: list[tuple[Visit, list[Answer]]] = []
     clean: list[Counter[str]] = []
     try:
         if job.run.clean_after:
-            clean.append(_clean_right(tta, job, features, clock))
+            clean.append(_clean_right(tta, job, features))
         stream = _stream(features, job, not tta.method.tunes_encoder, torch.get_num_threads())
         with drawn_ahead(stream, features.ahead) as drawn:
-            for visit, group in groupby(timed(drawn, clock), key=lambda item: item[0]):
+            for visit, group in groupby(drawn, key=lambda item: item[0]):
                 if visit.reset:
                     tta.reset()
                 stops.append((visit, []))
                 for _, numbers, inputs in group:
-                    with clock.on("adapt"):
-                        outcome = _call(tta, inputs)
+                    began = time.perf_counter()
+                    outcome = _call(tta, inputs)
+                    adapting += time.perf_counter() - began
                     hits = _hits(outcome.logits, features, numbers)
                     stops[-1][1].append((numbers, hits, outcome))
                 if job.run.clean_after:
-                    clean.append(_clean_right(tta, job, features, clock))
+                    clean.append(_clean_right(tta, job, features))
     finally:
         tta.reset()  # the model is shared with the next job
     counts = count(stops, len(features.labels))
@@ -97,11 +99,11 @@ def _run_job(job: Job, features: Features) -> Result:
         right = {name: [after[name] for after in clean] for name in clean[0]}
         counts = replace(counts, clean_after={"seen": seen, **right})
     measured = {
-        "seconds": {name: round(value, 3) for name, value in clock.seconds.items()},
+        "seconds": {"adapt": round(adapting, 3)},
         "peak_mib": round(peak_mib(), 1),
-        "samples_per_second": round(counts.seen / max(clock.seconds["adapt"], 1e-9), 1),
+        "samples_per_second": round(counts.seen / max(adapting, 1e-9), 1),
     }
-    return Result(job.run, counts, measured | provenance(features.device.type))
+    return Result(job.run, counts, measured | provenance(job.run.method, features.device.type))
 
 
 def start(job: Job, features: Features) -> Adaptation:
@@ -136,7 +138,7 @@ def _source_inputs(features: Features, samples: int) -> Inputs:
 
 def _stream(
     features: Features, job: Job, encoded: bool, threads: int
-) -> Iterator[tuple[Visit, NDArray[np.int64], Inputs]]:
+) -> Generator[tuple[Visit, NDArray[np.int64], Inputs], None, None]:
     """Yield every batch of a stream with its visit and the numbers of its samples."""
     torch.set_num_threads(threads)  # a new thread has a number of its own
     for visit in job.visits():
@@ -164,12 +166,12 @@ def _call(tta: Adaptation, inputs: Inputs) -> Outcome:
     return tta(inputs) if tta.method.tunes_encoder else tta.on_tokens(inputs)
 
 
-def _clean_right(tta: Adaptation, job: Job, features: Features, clock: Clock) -> Counter[str]:
+def _clean_right(tta: Adaptation, job: Job, features: Features) -> Counter[str]:
     """Count the clean samples that the present state gets right, jointly and by each modality."""
     run, encoded = job.run, not tta.method.tunes_encoder
     rows = np.arange(min(run.clean_after, len(features.labels)))
     right: Counter[str] = Counter()
-    with tta.frozen(), clock.on("evaluate"):
+    with tta.frozen():
         for numbers, inputs in features.batches([CLEAN], encoded, rows, run.batch_size, run.tokens):
             alone = tta.alone_on_tokens(inputs) if encoded else tta.alone(inputs)
             for name, logits in {"joint": _call(tta, inputs).logits, **alone}.items():
@@ -227,8 +229,8 @@ def peak_mib() -> float:
     return most / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def provenance(device: str = "cpu") -> dict[str, Any]:
-    """Return when, where and with which versions a result was made."""
+def provenance(method: str, device: str = "cpu") -> dict[str, Any]:
+    """Return when, where, by which code and with which versions a result was made."""
     threads = torch.get_num_threads()
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -239,4 +241,5 @@ def provenance(device: str = "cpu") -> dict[str, Any]:
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
+        "code": code_of(method),
     }

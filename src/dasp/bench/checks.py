@@ -60,7 +60,7 @@ def _class_faults(build: type[Method]) -> Iterator[str]:
         check_version(build)
     except ContractError as error:
         yield str(error).rstrip(".")
-    method, options = build(trial_model(TWO)), hyperparameters(build)
+    method, options = build(trial_model()), hyperparameters(build)
     for name, parameter in options.items():
         if parameter.default is inspect.Parameter.empty:
             yield f"hyper-parameter {name} has no default"
@@ -74,7 +74,7 @@ def _class_faults(build: type[Method]) -> Iterator[str]:
     length = options.get("stream_length")
     waits = {"fit()": build.needs_source, "stream_length": length and length.default is None}
     missing = " and ".join(name for name, needed in waits.items() if needed)
-    if missing and not _refused(adapt(trial_model(TWO), build), trial_batches(TWO)[0], DaspError):
+    if missing and not _refused(adapt(trial_model(), build), trial_batches()[0], DaspError):
         yield f"without {missing} it runs and raises no DaspError that asks for it"
 
 
@@ -140,8 +140,7 @@ def _idle_faults(build: type[Method], modalities: tuple[str, ...]) -> Iterator[s
     for batch in batches:
         idle, before = _idle(tta, batch), _state(tta)
         tta(batch)
-        moved = _moved(before, _state(tta), idle)
-        if moved:
+        if moved := _moved(before, _state(tta), idle):
             yield f"moves without a gradient: {moved}"
 
 
@@ -149,17 +148,16 @@ def _idle(tta: Adaptation, batch: Inputs) -> list[str]:
     """Name the weights that get no gradient from this batch, by a copy that runs the step."""
     method = copy.deepcopy(tta.method)
     twin = {n.replace("_model.", "model.", 1): p for n, p in method.named_parameters()}
-    weights = {name: twin[name] for name in tta.memory.weights}
+    weights = {f"weight/{name}": twin[name] for name in tta.memory.weights}
     with torch.no_grad():
         tokens = batch if method.tunes_encoder else method.model.encode(batch)
     step = method.step(tokens)
     if step.loss is None:
-        return [f"weight/{name}" for name in weights]
+        return list(weights)
     gradients = step.gradients or torch.autograd.grad(
         step.loss, list(weights.values()), allow_unused=True
     )
-    pairs = zip(weights, gradients, strict=True)
-    return [f"weight/{name}" for name, gradient in pairs if gradient is None]
+    return [n for n, gradient in zip(weights, gradients, strict=True) if gradient is None]
 
 
 def _missing_faults(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
@@ -191,8 +189,7 @@ def _part_faults(tta: Adaptation, batch: Inputs) -> Iterator[str]:
         yield "its diagnosis scores a modality that is missing"
     absent = set(tta.method.model.modalities) - set(batch)
     owned = [path for path in before if absent & set(path.replace("/", ".").split("."))]
-    moved = _moved(before, _state(tta), owned)
-    if moved:
+    if moved := _moved(before, _state(tta), owned):
         yield f"{shown} alone moves what belongs to a missing modality: {moved}"
 
 

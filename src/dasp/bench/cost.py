@@ -21,9 +21,8 @@ from dasp.bench.engines import Workspace, open_features
 from dasp.bench.features import Features
 from dasp.bench.plan import Job
 from dasp.bench.results import Result, claimed, is_done, write_result
-from dasp.core.clock import Clock, timed
 from dasp.core.errors import DataError
-from dasp.core.progress import bars
+from dasp.core.progress import with_bar
 from dasp.core.types import Inputs
 from dasp.data.loading import run_jobs
 from dasp.methods import Adaptation, adapt
@@ -41,14 +40,13 @@ def measure_costs(jobs: Sequence[Job], workspace: Workspace, show: bool = True) 
     Not even a second runner of this folder runs beside it. Safe to interrupt: what is written is
     not measured again.
     """
-    with bars(show) as progress:
-        filled = run_jobs(partial(_fill, workspace), jobs, workspace.workers)
-        deque(progress.track(filled, total=len(jobs), description="fill the store"), maxlen=0)
-        for job in progress.track(jobs, description="measure"):
-            with claimed(workspace.results, "cost", wait=True):
-                if not is_done(workspace.results, job.run):
-                    measured = _measured_in_new_process(job, workspace)
-                    write_result(workspace.results, Result(job.run, None, measured))
+    filled = run_jobs(partial(_fill, workspace), jobs, workspace.workers)
+    deque(with_bar(filled, len(jobs), "fill the store", show), maxlen=0)
+    for job in with_bar(jobs, len(jobs), "measure", show):
+        with claimed(workspace.results, "cost", wait=True):
+            if not is_done(workspace.results, job.run):
+                measured = _measured_in_new_process(job, workspace)
+                write_result(workspace.results, Result(job.run, None, measured))
 
 
 def _fill(workspace: Workspace, job: Job) -> None:
@@ -120,7 +118,7 @@ def measure(job: Job, features: Features) -> dict[str, Any]:
             "over_mib": before and round(peak - before, 1),
         },
         "loading": LOADING,
-        **provenance(),
+        **provenance(job.run.method),
     }
 
 
@@ -135,18 +133,22 @@ def _touch(features: Features, job: Job) -> None:
 def _walk(tta: Adaptation, job: Job, features: Features) -> tuple[dict[str, Any], dict[str, float]]:
     """Go once through the stream from the source state; return counts and seconds."""
     tta.reset()
-    counts, clock = {"samples": 0, "batches": 0, "updates": 0}, Clock()
-    for reset, inputs in timed(_batches(features, job), clock):
-        worked = time.process_time()
-        with clock.on("adapt"):
-            if reset:
-                tta.reset()
-            outcome = tta(inputs)
-        clock.add({"processor": time.process_time() - worked})
+    counts = {"samples": 0, "batches": 0, "updates": 0}
+    seconds = {"load": 0.0, "adapt": 0.0, "processor": 0.0}
+    began = time.perf_counter()
+    for reset, inputs in _batches(features, job):
+        loaded, worked = time.perf_counter(), time.process_time()
+        if reset:
+            tta.reset()
+        outcome = tta(inputs)
+        seconds["processor"] += time.process_time() - worked
+        seconds["load"] += loaded - began
+        began = time.perf_counter()
+        seconds["adapt"] += began - loaded
         counts["samples"] += len(outcome.logits)
         counts["batches"] += 1
         counts["updates"] += outcome.updated
-    return counts, {name: round(value, 4) for name, value in clock.seconds.items()}
+    return counts, {name: round(value, 4) for name, value in seconds.items()}
 
 
 def _batches(features: Features, job: Job) -> Iterator[tuple[bool, Inputs]]:
@@ -208,14 +210,10 @@ class Passes:
         """Return the counts as plain data, encoders first."""
         stages = sorted(self.forward, key=lambda stage: (stage[0] not in ENCODERS, stage))
         return [
-            {
-                "call": stage[0],
-                "modalities": list(stage[1]),
-                "gradient": stage[2],
-                "forward": self.forward[stage],
-                "backward": self.backward[stage],
-            }
+            {"call": call, "modalities": list(names), "gradient": gradient}
+            | {"forward": self.forward[stage], "backward": self.backward[stage]}
             for stage in stages
+            for call, names, gradient in [stage]
         ]
 
 
@@ -230,10 +228,9 @@ def counted_passes(model: nn.Module) -> Iterator[Passes]:
         yield passes
     finally:
         for name in calls:
+            delattr(model, name)
             if name in before:
                 setattr(model, name, before[name])
-            else:
-                delattr(model, name)
 
 
 def _tensors(value: Any) -> list[Tensor]:

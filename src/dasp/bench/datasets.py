@@ -86,7 +86,7 @@ class Dataset(Protocol):
         """Return what a domain does to this data set."""
 
     def source(self, count: int) -> "Dataset":
-        """Return clean training samples, for methods that are fitted before they adapt."""
+        """Return clean training samples, for methods that are fitted first."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,8 @@ class DataOptions:
     """Directory of frost pictures; by default textures are grown."""
     noise_dir: Path | None = None
     """Directory of recorded noises; by default the sounds are synthesised."""
+    follow_links: bool = False
+    """Read files outside of the root to which links in it lead."""
     on_bad: Literal["error", "skip"] = "error"
     """Whether a clip that cannot be read ends the run, or is left out and listed."""
     source_split: str | None = None
@@ -173,7 +175,7 @@ class BuiltIn:
         return DomainDamage(domain, self.seed)
 
     def source(self, count: int) -> "BuiltIn":
-        """Return the first samples of the training split."""
+        """Return the first training samples."""
         return replace(self, samples_count=count, split="train")
 
 
@@ -197,22 +199,18 @@ class Clips:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return what decides the samples."""
+        """Return what decides the samples; of the clips, the sounds and frames that are read."""
+        files = [path for clip in self.manifest.clips for path in (clip.wav, clip.frame)]
         return {
             "name": self.manifest.name,
             "list": self.manifest.digest,
-            "files": self._files(),
+            "files": content_digest(self.manifest.root, files, keep=True),
             "samples": len(self.manifest.clips),
             "seed": self.seed,
             "frost": "grown" if self.frost_dir is None else _recorded(self.frost_dir),
             "noise": "synthesised" if self.noise_dir is None else _recorded(self.noise_dir),
             "version": CLIPS_VERSION,
         }
-
-    def _files(self) -> str:
-        """Hash the sounds and frames that are read."""
-        paths = [path for clip in self.manifest.clips for path in (clip.wav, clip.frame)]
-        return content_digest(self.manifest.root, paths, keep=True)
 
     def labels(self) -> list[int]:
         """Return the classes by their index in the label file."""
@@ -256,20 +254,16 @@ def content_digest(root: Path, paths: Sequence[Path], keep: bool = False) -> str
 
     With `keep`, their hashes are written to a file at the root, unless that is read-only.
     """
-    known, kept, rows = _hashes.setdefault(root, {}), root / HASHES, []
+    known, kept, rows, new = _hashes.setdefault(root, {}), root / HASHES, [], False
     if keep and not known:
         with suppress(OSError, ValueError, TypeError):
             known |= json.loads(kept.read_text(encoding="utf-8"))
-    new = False
     for path in paths:
         name = os.path.relpath(path, root)
         try:
-            state = [path.stat().st_size, path.stat().st_mtime_ns]
-            match known.get(name):
-                case [*old, str()] if old == state:
-                    pass
-                case _:
-                    known[name], new = [*state, file_digest(path)], True
+            state, old = [path.stat().st_size, path.stat().st_mtime_ns], known.get(name)
+            if not (isinstance(old, list) and old[:2] == state and type(old[-1]) is str):
+                known[name], new = [*state, file_digest(path)], True
         except OSError:  # whoever reads the clip will tell
             known[name] = ["", "", ""]
         rows.append((Path(name).as_posix(), known[name][-1]))
@@ -281,21 +275,23 @@ def content_digest(root: Path, paths: Sequence[Path], keep: bool = False) -> str
 
 @DATASETS.register("folder")
 def _clips(options: DataOptions) -> Clips:
-    if options.root is None:
+    root, skipped = options.root, []
+    if root is None:
         raise OptionError(f"data set '{options.name}' needs its directory: give --root.")
     known = options.name if options.name in SPECS else None
-    manifest = open_manifest(options.root, known, options.split)
+    follow = options.follow_links
+    manifest = open_manifest(root, known, options.split, follow_links=follow)
     if options.samples:
         manifest = manifest.first(options.samples)
-    loader = Loader(ClipDataset(manifest), workers=cores(), on_bad="skip")
     if options.on_bad == "skip":
+        loader = Loader(ClipDataset(manifest), workers=cores(), on_bad="skip")
         deque(loader, maxlen=0)  # reads every clip
-        bad = dict(loader.skipped)
+        skipped, bad = loader.skipped, {clip.id for clip in loader.skipped}
         kept = tuple(clip for clip in manifest.clips if clip.id not in bad)
         manifest = replace(manifest, clips=kept)
-    training = _training(options, options.root) if options.source_split else None
+    training = _training(options, root) if options.source_split else None
     folders = (options.frost_dir, options.noise_dir)
-    return Clips(manifest, options.seed, *folders, tuple(loader.skipped), training)
+    return Clips(manifest, options.seed, *folders, tuple(skipped), training)
 
 
 for _name in SPECS:
@@ -311,4 +307,5 @@ def _training(options: DataOptions, root: Path) -> Manifest:
             "training clips in READ's layout, with paths relative to the root; put it there."
         )
     labels = SPECS[options.name].label_file if options.name in SPECS else "labels.csv"
-    return open_manifest(root, list_file=path, label_file=root / labels)
+    links = options.follow_links
+    return open_manifest(root, list_file=path, label_file=root / labels, follow_links=links)

@@ -1,22 +1,24 @@
 """Inputs and tokens of every domain, computed once for all methods and protocols."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dasp.bench.code import code_of_features
 from dasp.bench.datasets import Dataset
 from dasp.bench.references import model_digest
 from dasp.bench.store import Array, Store, gather
-from dasp.core.clock import Clock
 from dasp.core.errors import DataError
 from dasp.core.types import Inputs, Tokens
-from dasp.data.loading import TimedSamples
 from dasp.methods.base import device_of
 from dasp.streams.domains import Domain
 from dasp.streams.protocols import Condition
@@ -24,7 +26,9 @@ from dasp.streams.protocols import Condition
 CHUNK = 64
 AHEAD = 2  # batches: one that waits, one on its way
 FLOAT32, FLOAT16 = "float32", "float16"
-PRECISIONS = (FLOAT32, FLOAT16)
+
+Item = TypeVar("Item")
+_END: Any = object()  # follows the last item
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Features:
     def get(self, spec: FeatureSpec) -> Array:
         """Return the array of a spec, from the store or made now."""
         if self.store is None:
-            return np.concatenate(list(self._make(spec, Clock())))
+            return np.concatenate(list(self._make(spec)))
         return self.store.get(self.key(spec), len(self.labels), partial(self._make, spec))
 
     def batches(
@@ -98,7 +102,7 @@ class Features:
         shape = self.get(FeatureSpec(modality, None, encoded=False)).shape[1:]
         row: Array = np.zeros((1, *shape), np.float32)
         if encoded:
-            row = next(self._encode(FeatureSpec(modality, None, encoded, precision), row, Clock()))
+            row = next(self._encode(FeatureSpec(modality, None, encoded, precision), row))
         return np.broadcast_to(row, (len(self.labels), *row.shape[1:]))
 
     def key(self, spec: FeatureSpec) -> dict[str, Any]:
@@ -112,10 +116,10 @@ class Features:
             "modality": spec.modality,
             "domain": "clean" if domain is None else str(domain),
             "damage": "" if domain is None else self.dataset.damage(domain).fingerprint(),
+            "code": code_of_features(),
         }
         if spec.encoded:
-            key["model"] = self.model_digest
-            key["torch"] = torch.__version__
+            key |= {"model": self.model_digest, "torch": torch.__version__}
             if spec.precision != FLOAT32:
                 key["precision"] = spec.precision
             if self.device.type != "cpu":  # it rounds in another way
@@ -123,30 +127,27 @@ class Features:
         self._keys[spec] = key
         return key
 
-    def _make(self, spec: FeatureSpec, clock: Clock) -> Iterator[Array]:
+    def _make(self, spec: FeatureSpec) -> Iterator[Array]:
         if spec.encoded:
             inputs = self.get(FeatureSpec(spec.modality, spec.domain, encoded=False))
-            yield from self._encode(spec, inputs, clock)
-        else:
-            samples = TimedSamples(self.dataset.samples(spec.modality, own_domain(spec)))
-            for start in range(0, len(samples), CHUNK):
-                indices = range(start, min(start + CHUNK, len(samples)))
-                chunk = np.stack([samples[i].inputs[spec.modality].numpy() for i in indices])
-                clock.add(samples.clock.news())
-                yield chunk
+            yield from self._encode(spec, inputs)
+            return
+        samples = self.dataset.samples(spec.modality, own_domain(spec))
+        for start in range(0, len(samples), CHUNK):
+            rows = range(start, min(start + CHUNK, len(samples)))
+            yield np.stack([samples[row].inputs[spec.modality].numpy() for row in rows])
 
     @torch.no_grad()
-    def _encode(self, spec: FeatureSpec, inputs: Array, clock: Clock) -> Iterator[Array]:
+    def _encode(self, spec: FeatureSpec, inputs: Array) -> Iterator[Array]:
         for start in range(0, len(inputs), CHUNK):
-            with clock.on("encode"):
-                chunk = self._put(np.array(inputs[start : start + CHUNK]))
-                tokens = self._encoders({spec.modality: chunk})[spec.modality].cpu()
-                kept = tokens.half() if spec.precision == FLOAT16 else tokens
-                if kept.isinf().any() and tokens.isfinite().all():
-                    raise DataError(
-                        f"tokens of {spec.modality} reach {tokens.abs().max():.3g}, more than "
-                        "float16 holds: keep them as float32."
-                    )
+            chunk = self._put(np.array(inputs[start : start + CHUNK]))
+            tokens = self._encoders({spec.modality: chunk})[spec.modality].cpu()
+            kept = tokens.half() if spec.precision == FLOAT16 else tokens
+            if kept.isinf().any() and tokens.isfinite().all():
+                raise DataError(
+                    f"tokens of {spec.modality} reach {tokens.abs().max():.3g}, more than float16 "
+                    "holds: keep them as float32."
+                )
             yield kept.numpy()
 
     def _put(self, rows: Array) -> torch.Tensor:
@@ -168,3 +169,24 @@ def digest_on(dataset: Dataset, model: nn.Module, reference: str = "") -> str:
         return {name: value[None].to(device_of(model)) for name, value in samples.items()}
 
     return model_digest(model, reference, first)
+
+
+@contextmanager
+def drawn_ahead(items: Generator[Item, None, None], depth: int) -> Iterator[Iterator[Item]]:
+    """Yield an iterator over the items; a thread makes up to `depth` of them in advance.
+
+    An error in making an item is raised where the item is asked for. The thread ends with the
+    block, even when not all items were taken. With depth 0 no thread is used.
+    """
+    with closing(items), ThreadPoolExecutor(1, "drawn ahead") as pool:
+        ready = deque(pool.submit(next, items, _END) for _ in range(depth))
+
+        def take() -> Iterator[Item]:
+            while (item := ready.popleft().result()) is not _END:
+                ready.append(pool.submit(next, items, _END))
+                yield item
+
+        try:
+            yield take() if depth else items
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -68,11 +68,6 @@ class Job:
         run = self.run
         return visits(run.protocol, run.severity, run.corruptions, run.data["samples"])
 
-    def batches(self) -> int:
-        """Return the number of batches of its stream."""
-        samples, size = self.run.data["samples"], self.run.batch_size
-        return sum(visit.batches(samples, size) for visit in self.visits())
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -133,16 +128,16 @@ class Plan:
         streams = {pair: self._stream_settings(*pair, dataset, data["samples"]) for pair in pairs}
         self._check_size(data["samples"], rows.values(), streams.values())
         cost = COST if self.kind == EFFICIENCY else {}
-        kept = list(self.corruptions)
         jobs = []
         for severity, batch_size, seed, model, protocol, label in product(
             self.severities, self.batch_sizes, self.seeds, self.models, self.protocols, self.methods
         ):
-            order = {"seed": seed, "batch_size": batch_size}
+            order = {"seed": seed, "batch_size": batch_size, "corruptions": list(self.corruptions)}
             settings = rows[label] | streams[protocol, severity] | order
             known = {"name": names[model], "digest": digests[model]}
-            run = RunConfig(data, known, corruptions=kept, cost=cost, **settings)
-            jobs.append((label, Job(run, model, self.data)))
+            jobs.append(
+                (label, Job(RunConfig(data, known, cost=cost, **settings), model, self.data))
+            )
         return jobs
 
     def _check_size(self, samples: int, rows: Collection[Any], streams: Collection[Any]) -> None:
@@ -278,18 +273,19 @@ def load_plans(reference: str | Path, within: Names = ()) -> dict[str, Plan]:
         return {name: plan_from(content, str(path))}
     _check_names(f"key of {path}, which lists plans,", content, ["plans"])
     within, entries = (*within, str(path.resolve())), content["plans"]
-    found: dict[str, Plan] = {}
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
         raise OptionError(f"{path}: plans is a list of names and files, not {entries!r}.")
+    found: dict[str, Plan] = {}
     for entry in entries:
         beside = path.parent / entry
         if str(beside.resolve()) in within:
             raise OptionError(f"{path}: plans lists {entry}, which lists this file: remove it.")
         inner = load_plans(beside if beside.suffix == ".toml" else entry, within)
-        for key, plan in inner.items():
-            if key in found:
-                raise OptionError(f"{path} lists two plans named {key}: rename one of the files.")
-            found[key] = plan
+        if twice := found.keys() & inner.keys():
+            raise OptionError(
+                f"{path} lists two plans named {min(twice)}: rename one of the files."
+            )
+        found |= inner
     return found
 
 
@@ -303,64 +299,55 @@ def load_plan(reference: str | Path) -> Plan:
 
 def plan_from(content: Mapping[str, Any], where: str) -> Plan:
     """Build a plan from plain data; an unknown key is refused with the nearest right one."""
-    _check_names(f"key of {where}", content, [*(f.name for f in fields(Plan)), "vary"])
-    for name, value in content.items():
-        if isinstance(getattr(Plan, name, None), tuple) and not isinstance(value, list):
-            raise OptionError(f"{where}: {name} is a list, such as [{value!r}].")
-    values = {name: _plain(value) for name, value in content.items()}
-    data, vary = values.pop("data", {}), values.pop("vary", {})
     try:
-        _check_table("data", data)
-        _check_table("vary", vary)
-        _check_names(f"key of [data] in {where}", data, [f.name for f in fields(DataOptions)])
+        _check_names("key", content, [*(f.name for f in fields(Plan)), "vary"])
+        values = {name: _plain(name, value) for name, value in content.items()}
+        data, vary = (_table(name, values.pop(name, {})) for name in ("data", "vary"))
+        _check_names("key of [data]", data, [f.name for f in fields(DataOptions)])
         paths = {"root", "frost_dir", "noise_dir"} & {k for k, v in data.items() if type(v) is str}
         methods = _rows(content["methods"]) if "methods" in content else Plan().methods
-        values["methods"] = methods | _varied(methods, vary, where)
+        values["methods"] = methods | _varied(methods, vary)
         return Plan(data=DataOptions(**data | {k: Path(data[k]) for k in paths}), **values)
     except OptionError as error:
-        text = str(error)
-        raise OptionError(text if where in text else f"{where}: {text}") from error
+        raise OptionError(f"{where}: {error}") from error
 
 
-def _plain(value: Any) -> Any:
-    return tuple(map(_plain, value)) if isinstance(value, list) else value
+def _plain(name: str, value: Any) -> Any:
+    """Return the value of a field: of a list, a tuple."""
+    if isinstance(getattr(Plan, name, None), tuple) and not isinstance(value, list):
+        raise OptionError(f"{name} is a list, such as [{value!r}].")
+    return tuple(_plain("", item) for item in value) if isinstance(value, list) else value
 
 
-def _check_table(name: str, value: Any) -> None:
-    if not isinstance(value, Mapping):
+def _table(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise OptionError(f"{name} is a table, not {value!r}.")
+    return value
 
 
 def _rows(content: Any) -> dict[str, MethodRow]:
     """Return the rows: a list of names, or a table for each label."""
     if isinstance(content, list) and all(isinstance(name, str) for name in content):
         return {name: MethodRow(name) for name in content}
-    _check_table("methods, unless it is a list of names,", content)
     rows = {}
-    for label, table in content.items():
-        _check_table(f"methods.{label}", table)
-        options = dict(table)
+    for label, table in _table("methods, unless it is a list of names,", content).items():
+        options = dict(_table(f"methods.{label}", table))
         method, fit = options.pop("method", label), options.pop("fit", 0)
         rows[label] = MethodRow(method, options, fit)
     return rows
 
 
-def _varied(
-    methods: Mapping[str, MethodRow], vary: Mapping[str, Mapping[str, list[Any]]], where: str
-) -> dict[str, MethodRow]:
+def _varied(methods: Mapping[str, MethodRow], vary: Mapping[str, Any]) -> dict[str, MethodRow]:
     """Return a further row for each value of each option, all else as in the row it varies."""
-    _check_names(f"row varied in {where}", vary, methods)
+    _check_names("row in vary", vary, methods)
+    rows = {}
     for label, options in vary.items():
-        _check_table(f"vary.{label}", options)
-        for option, values in options.items():
+        for option, values in _table(f"vary.{label}", options).items():
             if not isinstance(values, list):
                 raise OptionError(f"vary.{label}.{option} is a list of values, not {values!r}.")
-    return {
-        f"{label} {option}={value}": _changed(methods[label], option, value)
-        for label, options in vary.items()
-        for option, values in options.items()
-        for value in values
-    }
+            for value in values:
+                rows[f"{label} {option}={value}"] = _changed(methods[label], option, value)
+    return rows
 
 
 def _changed(row: MethodRow, option: str, value: Any) -> MethodRow:

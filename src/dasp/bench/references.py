@@ -57,9 +57,8 @@ def file_digest(path: Path) -> str:
 def find_model(reference: str) -> nn.Module:
     """Return a model in evaluation mode.
 
-    `reference` names a trained model of the package, a file of CAV-MAE weights (.safetensors,
-    .pth), or `path/to/file.py:build`, a function that returns a model. With `:int8` (or another
-    kind of `dasp.models.faster`) after it, its encoders are made faster.
+    `reference` names one of the package, a file of CAV-MAE weights (.safetensors, .pth), or
+    `path/to/file.py:build`, a function; with `:int8` or the like, its encoders are made faster.
     """
     reference, kind = split_kind(reference)
     if kind is not None:
@@ -78,8 +77,8 @@ def model_digest(
 ) -> str:
     """Hash a model's class, sizes and weights; of a user's own also its code and what it says.
 
-    Its code is the file that builds it and those of the classes it consists of. What it says to
-    `inputs()`, one sample, also tells of code that these files import.
+    Its code: the file that builds it and those of its classes. What it says to `inputs()`, one
+    sample, also tells of code that these files import.
     """
     weights = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
@@ -123,15 +122,14 @@ def model_names(digests: Mapping[str, str]) -> dict[str, str]:
     >>> list(model_names({"a/m.pth": "1", "b/m.pth": "2", "f.py:x": "3", "f.py:y": "4"}).values())
     ['a/m', 'b/m', 'f:x', 'f:y']
     """
-    names = {reference: model_name(reference) for reference in digests}
-    for parts in range(1, max((len(Path(r).resolve().parts) for r in digests), default=0) + 1):
-        owners: dict[str, set[str]] = {}
-        for reference, name in names.items():
-            owners.setdefault(name, set()).add(digests[reference])
-        for reference, name in names.items():
-            if len(owners[name]) > 1:
-                names[reference] = model_name(reference, parts)
-    return names
+    names, parts = {reference: model_name(reference) for reference in digests}, 0
+    while True:
+        owners = {name: {digests[r] for r in names if names[r] == name} for name in names.values()}
+        shared = [reference for reference, name in names.items() if len(owners[name]) > 1]
+        if not shared or parts > max(len(Path(reference).resolve().parts) for reference in shared):
+            return names
+        parts += 1
+        names |= {reference: model_name(reference, parts) for reference in shared}
 
 
 def model_name(reference: str, parts: int = 0) -> str:
@@ -142,7 +140,7 @@ def model_name(reference: str, parts: int = 0) -> str:
     plain, kind = split_kind(reference)
     file, colon, function = plain.rpartition(":")
     path = Path(file if colon else plain).with_suffix("")
-    words = [path.name] if not parts else ["/".join(path.resolve().parts[-parts:])]
+    words = ["/".join(path.resolve().parts[-parts:]) if parts else path.name]
     return ":".join(words + [function] * bool(parts and colon) + ([kind] if kind else []))
 
 
@@ -176,20 +174,19 @@ def from_file(reference: str) -> Any:
     path = Path(name).resolve()
     if not path.is_file():
         raise OptionError(f"{path} does not exist; it is named by {reference}.")
-    module_name = f"dasp_user_{path.stem}_{digest([str(path), file_digest(path)])}"
-    if module_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(module_name, path)
-        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-        sys.modules[module_name] = module
+    name = f"dasp_user_{path.stem}_{digest([str(path), file_digest(path)])}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
         try:
-            spec.loader.exec_module(module)  # type: ignore[union-attr]
+            spec.loader.exec_module(sys.modules[name])  # type: ignore[union-attr]
         except BaseException as error:
-            del sys.modules[module_name]
+            del sys.modules[name]
             if isinstance(error, SystemExit):
                 raise OptionError(f"{path} calls sys.exit(): raise an error instead.") from error
             raise
-    module = sys.modules[module_name]
-    if not hasattr(module, attribute):
-        names = [n for n, value in vars(module).items() if callable(value) and n[0] != "_"]
+    found = vars(sys.modules[name])
+    if attribute not in found:
+        names = [n for n, value in found.items() if callable(value) and n[0] != "_"]
         raise OptionError(unknown_name(f"name in {path}", attribute, names))
-    return getattr(module, attribute)
+    return found[attribute]

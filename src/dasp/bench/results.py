@@ -16,7 +16,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -138,8 +138,8 @@ class Counts:
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Return checked counts from plain data."""
         domains = [DomainCount(**domain) for domain in content["domains"]]
-        parts = {"domains": domains, "batches": BatchCounts(**content["batches"])}
-        counts = cls(**{**content, **parts})
+        batches = BatchCounts(**content["batches"])
+        counts = cls(**{**content, "domains": domains, "batches": batches})
         counts.check()
         return counts
 
@@ -149,7 +149,7 @@ class Counts:
         lists: list[Sequence[Any]] = [batches.seen, batches.updated, batches.rejected]
         lists += [*(batches.scores or {}).values(), batches.biased or batches.right]
         stops = len({domain.first_batch for domain in self.domains})
-        clean = {k: v for k, v in (self.clean_after or {}).items() if k != "seen"}
+        clean = [v for k, v in (self.clean_after or {}).items() if k != "seen"]
         consistent = (
             0 <= self.right <= self.seen
             and self.seen > 0
@@ -160,7 +160,7 @@ class Counts:
             and all(d.first_batch + d.batches <= length for d in self.domains)
             and all(int(d.sample_hits().sum()) == d.right for d in self.domains)
             and all(len(d.hits) == 2 * -(-d.seen // 8) for d in self.domains)
-            and all(len(entries) == stops + 1 for entries in clean.values())
+            and all(len(entries) == stops + 1 for entries in clean)
         )
         if not consistent:
             raise InputError("the counts contradict each other")
@@ -175,7 +175,7 @@ class Result:
     measured: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, as it is written to a file."""
+        """Return plain data, as it is written."""
         return {"format": FORMAT, "key": self.run.key, **asdict(self)}
 
     @classmethod
@@ -187,9 +187,9 @@ class Result:
             run, counts = RunConfig(**content["run"]), content["counts"]
             counted = None if counts is None else Counts.from_dict(counts)
             result = cls(run, counted, dict(content["measured"]))
-        except InputError:
-            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"a field is missing or of the wrong type ({error!r})") from error
         if run.key != content.get("key"):
             raise InputError("its key does not match its settings")
@@ -281,9 +281,9 @@ def _packed_lines(packed: Path) -> Iterator[str]:
         ) from error
 
 
-def done_keys(folder: Path) -> set[str]:
-    """Return the keys of all runs whose results are in a folder, whole."""
-    return {found.run.key for *_, found in _entries(folder) if isinstance(found, Result)}
+def finished(folder: Path) -> dict[str, Result]:
+    """Return all results of a folder that are whole, by key."""
+    return {found.run.key: found for *_, found in _entries(folder) if isinstance(found, Result)}
 
 
 def is_done(folder: Path, run: RunConfig) -> bool:
@@ -292,11 +292,11 @@ def is_done(folder: Path, run: RunConfig) -> bool:
         with suppress(OSError):
             if isinstance(_parsed(path.read_text(encoding="utf-8", errors="replace")), Result):
                 return True
-    packed = folder / PACKED
-    if not packed.exists():
-        return False
-    status = packed.stat()
-    return run.key in _packed_keys(packed, status.st_mtime_ns, status.st_size, status.st_ino)
+    with suppress(FileNotFoundError):
+        status = (folder / PACKED).stat()
+        state = status.st_mtime_ns, status.st_size, status.st_ino
+        return run.key in _packed_keys(folder / PACKED, *state)
+    return False
 
 
 @lru_cache(maxsize=2)
@@ -314,8 +314,8 @@ def write_result(folder: Path, result: Result) -> Path:
     return path
 
 
-def pack(folder: Path) -> Path:
-    """Move the results of a folder into one compressed file, sorted by key.
+def pack(folder: Path, without: Collection[str] = ()) -> Path:
+    """Move the results of a folder into one compressed file, sorted by key, `without` some keys.
 
     What cannot be read stays as it is, until its run is done again.
     """
@@ -325,11 +325,12 @@ def pack(folder: Path) -> Path:
     with claimed(folder, "pack", wait=True):
         for _, path, text, found in _entries(folder):
             if isinstance(found, Result):
-                results.setdefault(found.run.key, found.as_dict())
                 moved += [path] if path != packed else []
+                if found.run.key not in without:
+                    results.setdefault(found.run.key, found.as_dict())
             elif path == packed:
                 damaged.append(text.rstrip("\n"))
-        if not moved:
+        if not moved and not without:
             return packed
         lines = [json.dumps(results[key], default=str) for key in sorted(results)]
         lines += [line for line in damaged if not any(key in line for key in results)]

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from dasp.bench.code import edited_files
 from dasp.bench.cost import measure_costs
 from dasp.bench.engines import Engine, Workspace, local
 from dasp.bench.plan import EFFICIENCY, Job, Plan
-from dasp.bench.results import PlanRecord, Result, done_keys, pack, read_folder, write_plan
+from dasp.bench.results import PlanRecord, Result, finished, pack, read_folder, write_plan
 from dasp.core.files import remove_parts
 
 
@@ -17,11 +18,13 @@ def run_plan(
     command: str = "",
     engine: Engine | None = None,
     show: bool = True,
+    again: bool = False,
 ) -> dict[str, list[Result]]:
     """Run what is not done yet; return the results of each row, by its label.
 
     Safe to interrupt and to run twice at once on one folder: a run is made by one process. Costs
-    are measured on this machine whatever the engine, because nothing may run beside them.
+    are measured on this machine whatever the engine, because nothing may run beside them. With
+    `again`, results of this plan that other code made are removed first.
     """
     jobs = plan.jobs()
     workspace.results.mkdir(parents=True, exist_ok=True)
@@ -29,7 +32,10 @@ def run_plan(
     rows = [(label, job.run.key) for label, job in jobs]
     record = PlanRecord(name, plan.title or name, plan.about, list(plan.show), command, rows)
     write_plan(workspace.results, record)
-    todo = jobs_to_do(jobs, workspace.results)
+    todo, edited = survey(jobs, workspace.results)
+    if again and edited:
+        pack(workspace.results, without=edited)
+        todo, _ = survey(jobs, workspace.results)
     if todo and plan.kind == EFFICIENCY:
         measure_costs(todo, workspace, show)
     elif todo:
@@ -42,8 +48,14 @@ def run_plan(
     return found
 
 
-def jobs_to_do(jobs: Sequence[tuple[str, Job]], folder: Path) -> list[Job]:
-    """Return the jobs of a plan whose results are not in a folder, each run once."""
-    done = done_keys(folder)
-    unique = {job.run.key: job for _, job in jobs}
-    return [job for key, job in unique.items() if key not in done]
+def survey(jobs: Sequence[tuple[str, Job]], folder: Path) -> tuple[list[Job], dict[str, list[str]]]:
+    """Return the jobs of a plan whose results are not in a folder, each once, and edited files.
+
+    The latter are, by the key of a result that is there, what `edited_files` says of it.
+    """
+    done, unique = finished(folder), {job.run.key: job for _, job in jobs}
+    todo = [job for key, job in unique.items() if key not in done]
+    made = {
+        key: edited_files(job.run.method, done[key]) for key, job in unique.items() if key in done
+    }
+    return todo, {key: files for key, files in made.items() if files}

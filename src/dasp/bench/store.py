@@ -1,5 +1,6 @@
 """The feature store: arrays on disk, cached under a key made of their settings."""
 
+import io
 import json
 import os
 import warnings
@@ -7,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from dasp.bench.results import digest
-from dasp.core.clock import Clock
 from dasp.core.errors import DataError
 from dasp.core.files import atomic_path, remove_parts
 
@@ -24,8 +24,8 @@ _VERIFIED: set[tuple[str, int, int]] = set()  # path, inode and size of files th
 
 Array = NDArray[np.floating[Any]]
 """float32, or float16 tokens."""
-Make = Callable[[Clock], Iterator[Array]]
-"""Yields the rows of an array in chunks, each (n, ...), and counts the time on the clock."""
+Make = Callable[[], Iterator[Array]]
+"""Yields the rows of an array in chunks, each (n, ...)."""
 
 
 class Store:
@@ -34,20 +34,23 @@ class Store:
     Several processes may share the directory: the first to ask for an array makes it while the
     others wait. A killed process leaves no half array. When the directory exceeds `limit` bytes,
     the least recently used arrays are removed; a reader that has one open keeps it.
+
+    The file beside an array has the checksum of the whole, which a process verifies when it opens
+    the array for the first time. As all of it is read for that, and a damaged array is made again
+    as a whole, a checksum per block would find nothing more.
     """
 
     def __init__(self, folder: str | Path, limit: float = 50 * 2**30) -> None:
         self.folder, self.limit = Path(folder), limit
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_parts(self.folder)
-        self.clock = Clock()  # time spent making arrays in this process
 
     def get(self, key: dict[str, Any], rows: int, make: Make) -> Array:
         """Return the array (rows, ...) of `key`, read-only; make it first if it does not exist.
 
         A damaged one is set aside and made again, and so is one that was removed meanwhile.
         """
-        path = self._path(key)
+        path = self.folder / f"{key['kind']}-{digest(key)}.npy"
         while True:
             try:
                 if not path.exists():
@@ -56,14 +59,15 @@ class Store:
                         if not path.exists():
                             self._write(path, key, rows, make)
                             self._shrink(keep=path)
-                os.utime(path)
-                if why := self._damage(path):
-                    self._set_aside(path, why)
+                if _is_damaged(path):
+                    _set_aside(path)
                     continue
                 array: Array = np.load(path, mmap_mode="r")
+                with suppress(FileNotFoundError):  # gone already, but open
+                    os.utime(path)
             except FileNotFoundError as error:
                 # Removed meanwhile, by a process that needed room or with the whole folder.
-                gone = Path(str(error.filename)).absolute()
+                gone = Path(os.path.realpath(str(error.filename)))
                 if gone.is_relative_to(os.path.realpath(self.folder)):
                     continue
                 raise  # of the data set itself
@@ -71,56 +75,25 @@ class Store:
                 raise DataError(f"{path} has {len(array)} rows instead of {rows}: remove the file.")
             return array
 
-    def _damage(self, path: Path) -> str:
-        """Return what is wrong with a file, which a process looks at once; "" if nothing is."""
-        status = path.stat()
-        seen = (str(path), status.st_ino, status.st_size)
-        if seen in _VERIFIED:
-            return ""
-        try:
-            right = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["checksum"]
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
-            return "its checksum is missing"
-        found = 0
-        with path.open("rb") as file:
-            while block := file.read(BLOCK):
-                found = zlib.crc32(block, found)
-        if found != right:
-            return "its checksum does not match"
-        _VERIFIED.add(seen)
-        return ""
-
-    def _set_aside(self, path: Path, why: str) -> None:
-        with FileLock(path.with_suffix(".lock")):
-            if self._damage(path):  # another process may have made it again
-                aside = path.with_name(f"damaged-{path.name}")
-                path.replace(aside)
-                text = f"{path} is damaged ({why}): set aside as {aside.name}, and made again."
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-    def has(self, key: dict[str, Any]) -> bool:
-        """Tell whether the array exists."""
-        return self._path(key).exists()
-
-    def _path(self, key: dict[str, Any]) -> Path:
-        return self.folder / f"{key['kind']}-{digest(key)}.npy"
-
     def _write(self, path: Path, key: dict[str, Any], rows: int, make: Make) -> None:
-        clock = Clock()
+        """Write an array by large plain writes, and its key and checksum beside it."""
         remove_parts(self.folder)  # of a worker that was killed here
+        done = checksum = 0
         with atomic_path(path) as part, part.open("wb") as file:
-            written = _Checked(file)
-            done = _write_rows(written, make(clock), rows, clock)
+            for chunk in make():
+                head = b"" if done else _header(chunk, rows)
+                for data in (head, np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data):
+                    checksum = zlib.crc32(data, checksum)
+                    file.write(data)
+                done += len(chunk)
             if done != rows:
                 raise DataError(f"{done} of {rows} rows were made for {key}.")
-            with clock.on("write"):
-                file.flush()
-                os.fsync(file.fileno())  # a power failure must not leave half an array
-            about = {"rows": rows, "bytes": file.tell(), "checksum": written.checksum}
-            text = json.dumps(key | about | {"seconds": clock.seconds}, indent=1, default=str)
+            file.flush()
+            os.fsync(file.fileno())  # a power failure must not leave half an array
+            about = {"rows": rows, "bytes": file.tell(), "checksum": checksum}
             with atomic_path(path.with_suffix(".json")) as beside:
+                text = json.dumps(key | about, indent=1, default=str)
                 beside.write_text(text, encoding="utf-8")
-        self.clock.add(clock.seconds)
 
     def _shrink(self, keep: Path) -> None:
         entries = []
@@ -136,31 +109,44 @@ class Store:
                 path.with_suffix(".json").unlink(missing_ok=True)
 
 
-class _Checked:
-    """A file that is written, and the checksum of what was."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.checksum = file, 0
-
-    def write(self, data: Any) -> None:
-        """Write bytes."""
-        self.checksum = zlib.crc32(data, self.checksum)
-        self._file.write(data)
+def _header(chunk: Array, rows: int) -> bytes:
+    """Return the beginning of a .npy file whose rows are those of a chunk."""
+    descr = np.lib.format.dtype_to_descr(chunk.dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": (rows, *chunk.shape[1:])}
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
 
 
-def _write_rows(file: _Checked, chunks: Iterator[Array], rows: int, clock: Clock) -> int:
-    """Write chunks of rows as a .npy file, by large plain writes; return the number of rows."""
-    done = 0
-    for chunk in chunks:
-        with clock.on("write"):
-            if not done:
-                descr = np.lib.format.dtype_to_descr(chunk.dtype)
-                shape = (rows, *chunk.shape[1:])
-                header = {"descr": descr, "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
-            file.write(np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data)
-            done += len(chunk)
-    return done
+def _is_damaged(path: Path) -> bool:
+    """Verify the checksum of a file, once per process."""
+    status = path.stat()
+    seen = (str(path), status.st_ino, status.st_size)
+    if seen in _VERIFIED:
+        return False
+    try:
+        right = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["checksum"]
+    except FileNotFoundError:  # it is written first: somebody is removing both
+        path.unlink(missing_ok=True)
+        raise
+    except (ValueError, TypeError, KeyError):
+        return True
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            found = zlib.crc32(block, found)
+    if found == right:
+        _VERIFIED.add(seen)
+    return bool(found != right)
+
+
+def _set_aside(path: Path) -> None:
+    with FileLock(path.with_suffix(".lock")):
+        if _is_damaged(path):  # another process may have made it again
+            aside = path.with_name(f"damaged-{path.name}")
+            path.replace(aside)
+            text = f"{path} is damaged, set aside as {aside.name}, and made again."
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def gather(

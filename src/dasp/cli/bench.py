@@ -1,11 +1,10 @@
-"""The commands `dasp bench`, `dasp tune` and `dasp check`."""
+"""The commands `dasp bench` and `dasp check`."""
 
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -14,19 +13,10 @@ from rich.console import Console
 from dasp.bench.checks import check_method
 from dasp.bench.datasets import DataOptions
 from dasp.bench.engines import Workspace, open_engine
-from dasp.bench.plan import (
-    EFFICIENCY,
-    Plan,
-    load_plan,
-    load_plans,
-    of_methods,
-    with_methods,
-    with_settings,
-)
-from dasp.bench.runner import jobs_to_do, run_plan
-from dasp.bench.tune import tune as tune_plan
+from dasp.bench.plan import EFFICIENCY, Plan, load_plans, of_methods, with_methods, with_settings
+from dasp.bench.runner import run_plan, survey
+from dasp.cli.report import publish
 from dasp.core.errors import OptionError
-from dasp.report.commands import publish
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]
 ALIKE = ("--protocols", "--severities", "--batch-sizes", "--set", "--add")
@@ -74,6 +64,8 @@ class BenchOptions:
     memory free."""
     gpus_per_run: float | None = None
     """GPUs for each run, 0 by default; 0.25 puts four runs on one."""
+    again: bool = False
+    """Also run again what was made by other code of the same version, and replace its results."""
     dry_run: bool = False
     """Only say what would be run."""
 
@@ -91,7 +83,7 @@ def bench(words: Sequence[str]) -> int:
             console.rule(f"{number} of {len(plans)}: {key}")
         _announce(plan, options.workspace, console)
         if not options.dry_run:
-            run_plan(plan, options.workspace, key, command, engine)
+            run_plan(plan, options.workspace, key, command, engine, again=options.again)
     results = options.workspace.results
     return 0 if options.dry_run else publish(results, results, only=list(plans))
 
@@ -142,46 +134,21 @@ def _announce(plan: Plan, workspace: Workspace, console: Console) -> None:
     jobs = plan.jobs()
     if not jobs:
         raise OptionError("nothing to run: the plan has no method, model, protocol or severity.")
-    todo = jobs_to_do(jobs, workspace.results)
+    todo, edited = survey(jobs, workspace.results)
     console.print(
         f"{len(jobs)} runs, {len(jobs) - len(todo)} done already: {', '.join(plan.methods)} on "
         f"{', '.join(plan.protocols)}, severity {', '.join(map(str, plan.severities))}, models "
         f"{', '.join(plan.models)}, {jobs[0][1].run.data['samples']} samples per domain.",
         highlight=False,
     )
-
-
-def tune(
-    plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")] = "paper/overview",
-    *,
-    models: Names = ("sounding_shapes_0",),
-    protocols: Names = ("continual/video", "continual/audio", "interleaved"),
-    samples: int = 320,
-    workspace: Annotated[Workspace, tyro.conf.arg(name="")] = Workspace(  # noqa: B008
-        results=Path("out/tuning")
-    ),
-) -> int:
-    """Choose learning rates on validation data, by one rule for all methods.
-
-    Every method of the plan gets the same learning rates (EATA also several similarities); the
-    setting with the highest accuracy on the *validation* split of the built-in set, with other
-    samples and other corruption draws than any test stream, is printed as lines of
-    plans/options/sounding_shapes.toml. The rule uses validation labels, never a test sample.
-
-    Args:
-        plan: Whose methods are tuned.
-        models: Source models on which settings are compared.
-        protocols: Streams on which settings are compared.
-        samples: Samples per domain.
-    """
-    tuned = load_plan(plan)
-    tuned = replace(tuned, models=models, data=replace(tuned.data, samples=samples))
-    for label, found in tune_plan(tuned, protocols, workspace).items():
-        print("#", ", ".join(f"{name} {share:.2f}" for name, share in found["tried"].items()))
-        print(f"[{label}]")
-        for option, value in found["options"].items():
-            print(f"{option} = {value!r}")
-    return 0
+    if edited:
+        files = sorted({name for names in edited.values() for name in names})
+        console.print(
+            f"{len(edited)} of them were made by other code of {', '.join(files)}, with the same "
+            "version of the method: --again runs them again.",
+            style="yellow",
+            highlight=False,
+        )
 
 
 def check(method: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="METHOD")]]) -> None:

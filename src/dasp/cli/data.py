@@ -6,6 +6,7 @@ Each function prints its result and returns an exit code: 0 on success, else 1.
 import json
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,7 +19,7 @@ from dasp.data.clips import SPECS, Manifest, open_manifest
 from dasp.data.prepare import prepare_tree
 from dasp.streams import preview as sheets
 from dasp.streams.checksum import BUILT_IN, checksums, shapes_checksums
-from dasp.streams.domains import DomainDamage, all_domains
+from dasp.streams.domains import Domain, DomainDamage, all_domains
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,15 @@ class ClipOptions:
     """The JSON list, if it is not at the root."""
     label_file: Path | None = None
     """The label CSV (index,mid[,display_name]), if it is not at the root."""
+    follow_links: bool = False
+    """Read files outside of the directory to which links in it lead."""
 
     def manifest(self) -> Manifest:
         """Return the clips of the data set."""
         if self.root is None:
             raise OptionError("give the directory of the data set, e.g. dasp data check DIR.")
-        return open_manifest(self.root, self.dataset, self.split, self.list_file, self.label_file)
+        files = (self.list_file, self.label_file)
+        return open_manifest(self.root, self.dataset, self.split, *files, self.follow_links)
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ def prepare(
     refer: Path | None = None,
     labels: Path | None = None,
     split: str = "test",
+    follow_links: bool = False,
     workers: Workers = None,
 ) -> int:
     """Turn mp4 videos into a data set: ten frames and a 16 kHz mono wav per clip.
@@ -98,13 +103,16 @@ def prepare(
         refer: List in READ's format with ids and labels; the videos are then <id>.mp4.
         labels: Label file of that list (index,mid[,display_name]).
         split: Name of the list to write.
+        follow_links: Read files outside of the source to which links in it lead.
     """
-    report = prepare_tree(source, root, refer, labels, split, workers, show=True)
+    report = prepare_tree(source, root, refer, labels, split, workers, True, follow_links)
     again = f" ({report.remade} of them again, as the video was replaced)" if report.remade else ""
     print(f"{report.made} clips made{again}, {report.kept} kept, {len(report.failed)} failed.")
     for video in report.unused:
         print(f"  {video}: not used, as it is not {source}/<class>/<clip>.mp4")
-    return _failures(report.failed)
+    for line, count in Counter(failure_lines(report.failed)).items():
+        print(f"  {line}" + (f" ({count} times)" if count > 1 else ""))
+    return 1 if report.failed else 0
 
 
 def data_check(data: Data, workers: Workers = None) -> int:
@@ -161,44 +169,24 @@ def preview(
 ) -> int:
     """Draw one clip under every corruption and severity: preview-frames.png, preview-sounds.png.
 
+    Without a directory: one sample of the built-in set, with preview-depths.png.
+
     Args:
-        clip: Id of the clip; by default the first of the list.
+        clip: Id of the clip, by default the first of the list; of the built-in set the number of
+            a test sample.
         seed: Seed of the corruptions.
         frost_dir: Directory of frost pictures; by default textures are generated.
         noise_dir: Directory of recordings; by default the sounds are synthesised.
-        out: Directory to write the two pictures to.
+        out: Directory to write the pictures to.
     """
-    chosen = data.manifest().find(clip)
+    if data.root is None:
+        if not (clip or "0").isdecimal():
+            raise OptionError(f"--clip is the number of a sample of the built-in set, not {clip}.")
+        read = partial(sheets.shape_samples, int(clip or 0))
+    else:
+        read = partial(sheets.clip_samples, data.manifest().find(clip))
     check_writable(out)
-    drawn = sheets.preview_clip(chosen, seed, frost_dir, noise_dir)
-    for path in sheets.save_sheets(drawn, out):
+    damage = DomainDamage(Domain("video", "frost", 1), seed, frost_dir, noise_dir)
+    for path in sheets.save_sheets(sheets.draw_sheets(read(), damage), out):
         print(path)
     return 0
-
-
-def preview_shapes(
-    index: int = 0,
-    flavour: Literal["balanced", "sound"] = "balanced",
-    seed: int = 0,
-    out: Path = Path(),
-) -> int:
-    """Draw one sample of the built-in set under every corruption of its three sensors.
-
-    Writes preview-frames.png, preview-sounds.png and preview-depths.png.
-
-    Args:
-        index: Index of the sample in the test split.
-        flavour: The flavour of the built-in set.
-        seed: Seed of the corruptions.
-        out: Directory to write the three pictures to.
-    """
-    check_writable(out)
-    for path in sheets.save_sheets(sheets.preview_shapes(index, flavour, seed), out):
-        print(path)
-    return 0
-
-
-def _failures(failed: list[tuple[str, str]]) -> int:
-    for line, count in Counter(failure_lines(failed)).items():
-        print(f"  {line}" + (f" ({count} times)" if count > 1 else ""))
-    return 1 if failed else 0

@@ -17,18 +17,16 @@ COMMANDS = {
     "demo": ("dasp.cli.page:demo", "Show adaptation live in the browser."),
     "monitor": ("dasp.cli.page:monitor", "Follow an event log in the browser."),
     "bench": ("dasp.cli.bench:bench", "Run methods on streams and report."),
-    "report": ("dasp.report.commands:report", "Make the report of finished results."),
-    "tune": ("dasp.cli.bench:tune", "Choose learning rates on validation data."),
+    "report": ("dasp.cli.report:report", "Make the report of finished results."),
     "train": ("dasp.cli.train:train", "Train a model on your own clips."),
     "check": ("dasp.cli.bench:check", "Run the contract check on a method."),
     "prepare": ("dasp.cli.data:prepare", "Turn mp4 videos into a data set."),
     "data check": ("dasp.cli.data:data_check", "Check every file of a data set."),
     "data checksum": ("dasp.cli.data:data_checksum", "Print hashes to compare data between labs."),
-    "preview": ("dasp.cli.data:preview", "Draw one clip under every corruption."),
-    "preview-shapes": ("dasp.cli.data:preview_shapes", "Draw a built-in sample in the same way."),
+    "preview": ("dasp.cli.data:preview", "Draw one sample under every corruption."),
 }
 INTERRUPTED = 130
-RESUMABLE = {"bench", "tune", "train", "prepare"}  # their finished work is kept
+RESUMABLE = {"bench", "train", "prepare"}  # their finished work is kept
 
 
 def load(name: str) -> Callable[..., Any]:

@@ -7,17 +7,10 @@ import torch
 import tyro
 from rich.console import Console
 
-from dasp.bench.train import (
-    Epoch,
-    TrainOptions,
-    clip_stages,
-    fit,
-    history_table,
-    new_model,
-)
+from dasp.bench.train import Epoch, TrainOptions, fit, history_table, new_model
 from dasp.core.errors import OptionError
 from dasp.core.progress import bars
-from dasp.methods.base import whole
+from dasp.data import ClipDataset, open_manifest
 from dasp.models import save_weights
 
 
@@ -26,16 +19,13 @@ def train(
     *,
     data: Path,
     validation: Path,
-    epochs: int = 7,
-    lr: float = 1.5e-3,
-    weight_decay: float = 0.05,
-    batch: int = 64,
-    seed: int = 0,
+    options: Annotated[TrainOptions, tyro.conf.arg(name="")] = TrainOptions(),  # noqa: B008
     width: int = 96,
     heads: int = 4,
     depth: int = 3,
     mlp_ratio: float = 2.0,
     threads: int = 1,
+    follow_links: bool = False,
 ) -> list[Epoch]:
     """Train a source model (a small CAV-MAE) on your own clips and write its weights.
 
@@ -46,28 +36,26 @@ def train(
         output: The .safetensors file to write.
         data: Directory of clips (<class>/<clip>.wav and .jpg, or READ's lists).
         validation: Directory of held-out clips of the same classes.
-        epochs: Epochs on the clips.
-        lr: Highest learning rate of AdamW; it warms up briefly and then falls as a cosine.
-        weight_decay: Weight decay of AdamW.
-        batch: Samples per step.
-        seed: Seed of the first weights and of the order.
         width: Width of the tokens.
         heads: Attention heads per block.
         depth: Blocks per modality; one shared block follows.
         mlp_ratio: Hidden width of a block's MLP over its width.
         threads: Processor threads; a small model gains nothing from a second one.
+        follow_links: Read files outside of the directories to which links in them lead.
     """
     if output.suffix != ".safetensors":
         raise OptionError(f"the output is a .safetensors file, not {output}.")
-    whole(epochs=epochs)
     torch.set_num_threads(threads)
-    options = TrainOptions(lr=lr, weight_decay=weight_decay, batch=batch, seed=seed)
-    stages, held_out, classes = clip_stages(data, validation, epochs)
+    manifest, held_out = (
+        open_manifest(root, follow_links=follow_links) for root in (data, validation)
+    )
+    if manifest.classes != held_out.classes:
+        raise OptionError(f"{data} and {validation} do not have the same classes.")
     sizes = {"embed_dim": width, "num_heads": heads, "depth": depth, "mlp_ratio": mlp_ratio}
-    model = new_model(sizes | {"num_classes": classes}, seed)
+    model = new_model(sizes | {"num_classes": len(manifest.classes)}, options.seed)
+    examples = ClipDataset(manifest), ClipDataset(held_out)
     with bars() as progress:
-        checkpoint = output.with_suffix(".checkpoint")
-        history = fit(model, stages, held_out, options, checkpoint, progress)
+        history = fit(model, *examples, options, output.with_suffix(".checkpoint"), progress)
     save_weights(model, output)
     console = Console()
     console.print(history_table(history))

@@ -4,7 +4,7 @@ A model has `modalities`, `embed_dim`, `num_classes`, and two methods: `encode` 
 other protocols are optional and needed by some methods only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Protocol, runtime_checkable
 
@@ -128,13 +128,9 @@ def check_need(model: nn.Module, need: type, method: str) -> None:
 
 
 def check_batch(
-    batch: Inputs,
-    model: MultiModalModel,
-    kind: str = "inputs",
-    part: bool = False,
-    no_samples: bool = False,
+    batch: Inputs, model: Any, kind: str = "inputs", part: bool = False, no_samples: bool = False
 ) -> None:
-    """Check a batch of "inputs" or "tokens" against the model's modalities.
+    """Check a batch of "inputs" or "tokens": modalities, shapes, and the model's dtype and device.
 
     With `part` modalities may be missing, but not all of them. With `no_samples` B may be 0.
     """
@@ -160,28 +156,20 @@ def check_batch(
                 f"tokens of '{name}' have shape {shape}, "
                 f"expected (B, N, {token_width(model, name)})."
             )
+        _check_placement(name, value, next(model.parameters(), value))
     sizes = {name: len(value) for name, value in batch.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"modalities differ in batch size: {sizes}.")
 
 
-def check_placement(batch: Inputs, model: nn.Module) -> None:
-    """Check that a batch has the dtype and the device of the model's parameters."""
-    parameter = next(model.parameters(), None)
-    if parameter is None:
+def _check_placement(name: str, value: Tensor, like: Tensor) -> None:
+    if value.is_floating_point() and value.dtype != like.dtype:
+        found, to = f"{value.dtype} and the model is {like.dtype}", f"{like.dtype}"
+    elif value.device != like.device:
+        found, to = f"on {value.device} and the model on {like.device}", f"'{like.device}'"
+    else:
         return
-    dtype, device = parameter.dtype, parameter.device
-    for name, value in batch.items():
-        if value.is_floating_point() and value.dtype != dtype:
-            raise InputError(
-                f"'{name}' is {value.dtype} and the model is {dtype}: "
-                f"pass inputs['{name}'].to({dtype})."
-            )
-        if value.device != device:
-            raise InputError(
-                f"'{name}' is on {value.device} and the model on {device}: "
-                f"pass inputs['{name}'].to('{device}')."
-            )
+    raise InputError(f"'{name}' is {found}: pass inputs['{name}'].to({to}).")
 
 
 def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
@@ -204,18 +192,15 @@ def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
     return tokens
 
 
-def fuse_checked(
-    model: MultiModalModel, tokens: Tokens, attention: bool = False, own_norm: bool = False
-) -> Fused:
+def fuse_checked(model: MultiModalModel, tokens: Tokens, by: str = "fuse") -> Fused:
     """Run the fusion and check its output; explain a failure on a subset of the modalities."""
-    name = "fuse_with_attention" if attention else "fuse_own_norm" if own_norm else "fuse"
     try:
-        fused = getattr(model, name)(tokens)
+        fused = getattr(model, by)(tokens)
     except Exception as error:
         if len(tokens) == len(model.modalities):
             raise
         raise ContractError(
-            f"{name}() failed on {tuple(tokens)} alone ({type(error).__name__}: {error}): "
+            f"{by}() failed on {tuple(tokens)} alone ({type(error).__name__}: {error}): "
             "it must accept any non-empty subset of the modalities."
         ) from error
     return check_fused(fused, len(next(iter(tokens.values()))), model)
@@ -246,21 +231,18 @@ def check_model(model: nn.Module, inputs: Inputs) -> None:
     assert isinstance(model, MultiModalModel)
     check_batch(inputs, model)
     tokens = encode_checked(model, inputs)
+    names = model.modalities
+    subsets = [part for n in range(len(names), 0, -1) for part in combinations(names, n)]
     fused: dict[tuple[str, ...], Fused] = {}
-    for subset in _subsets(model.modalities):
+    for subset in subsets:
         encode_checked(model, {name: inputs[name] for name in subset})
         fused[subset] = fuse_checked(model, {name: tokens[name] for name in subset})
         if not torch.isfinite(fused[subset].logits).all():
             raise ContractError(f"fuse() of {subset} returned logits that are not finite.")
     if isinstance(model, HasSharedFusion):
-        for subset in fused:
-            _check_prepared(model, {name: tokens[name] for name in subset}, fused)
-
-
-def _subsets(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return all non-empty subsets, the largest first."""
-    names = tuple(names)
-    return [part for size in range(len(names), 0, -1) for part in combinations(names, size)]
+        for subset in subsets:
+            wanted = {part: fused[part] for part in subsets if set(part) <= set(subset)}
+            _check_prepared(model, {name: tokens[name] for name in subset}, wanted)
 
 
 def _check_prepared(
@@ -270,7 +252,7 @@ def _check_prepared(
     remedy = "or omit prepare_fusion() and fuse_prepared(). See docs/own_model.md."
     try:
         prepared = model.prepare_fusion(tokens)
-        found = {names: model.fuse_prepared(prepared, names) for names in _subsets(tokens)}
+        found = {names: model.fuse_prepared(prepared, names) for names in wanted}
     except Exception as error:
         raise ContractError(
             f"prepare_fusion() and fuse_prepared() failed on {tuple(tokens)} "

@@ -53,7 +53,7 @@ def atomic_path(path: str | Path, durable: bool = False) -> Iterator[Path]:
 
 
 def _private_folder(target: Path) -> tuple[Path, int]:
-    """Create a directory beside `target` with a lock that is held as long as this process lives.
+    """Create a directory beside `target` that is locked as long as this process lives.
 
     Another process may take it for abandoned before it is locked: then create the next one.
     """

@@ -16,16 +16,15 @@ Image = NDArray[np.uint8]  # (H, W, 3)
 Wave = NDArray[np.float32]  # (samples,), full scale is ±1
 Depth = NDArray[np.uint16]  # (H, W), millimetres, 0 without return
 Apply = Callable[..., NDArray[Any]]
+Folder = str | Path | None  # of the user's textures or recordings
 
 
 @dataclass(frozen=True)
 class Corruption:
     """A corruption of frames, sounds or depth maps.
 
-    `apply(image, severity, generator)` takes and returns an (H, W, 3) uint8 array for "video", an
-    (H, W) uint16 array for "depth";
-    `apply(wave, severity, generator, sample_rate)` takes and returns a (samples,) float32 array.
-    With `takes_folder` it also takes `folder=`, a directory of the user's textures or recordings.
+    `apply(sample, severity, generator)`, for sounds also with the sample rate, returns an array
+    like the sample. With `takes_folder` it takes `folder=`, a directory of the user's files.
     """
 
     name: str
@@ -35,11 +34,8 @@ class Corruption:
     takes_folder: bool = False
 
 
-_REGISTRIES = {
-    "video": Registry[Corruption]("frame corruption"),
-    "audio": Registry[Corruption]("sound corruption"),
-    "depth": Registry[Corruption]("depth corruption"),
-}
+_SENSED = {"video": "frame", "audio": "sound", "depth": "depth"}
+_REGISTRIES = {m: Registry[Corruption](f"{what} corruption") for m, what in _SENSED.items()}
 
 
 def corruption(
@@ -58,9 +54,8 @@ def corruption(
 def registry(modality: str) -> Registry[Corruption]:
     """Return the registry of the corruptions of one modality."""
     if modality not in _REGISTRIES:
-        raise OptionError(
-            f"no corruptions for modality '{modality}': use 'video', 'audio' or 'depth'."
-        )
+        known = "use 'video', 'audio' or 'depth'"
+        raise OptionError(f"no corruptions for modality '{modality}': {known}.")
     return _REGISTRIES[modality]
 
 
@@ -75,12 +70,9 @@ def corrupt_frame(
     severity: int,
     seed: int = 0,
     sample_id: str = "",
-    frost_dir: str | Path | None = None,
+    frost_dir: Folder = None,
 ) -> Image:
-    """Corrupt one frame: (H, W, 3) uint8 in and out; severity 0 returns a copy.
-
-    The result depends only on (seed, name, severity, sample_id) and the image.
-    """
+    """Corrupt an (H, W, 3) uint8 frame by (seed, name, severity, sample_id); severity 0 copies."""
     _check(image, np.uint8, 3, "a frame must be an (H, W, 3) uint8", "convert it to RGB first")
     return _corrupt("video", image, name, severity, seed, sample_id, folder=frost_dir)
 
@@ -92,12 +84,9 @@ def corrupt_sound(
     seed: int = 0,
     sample_id: str = "",
     sample_rate: int = 16000,
-    noise_dir: str | Path | None = None,
+    noise_dir: Folder = None,
 ) -> Wave:
-    """Corrupt one sound: (samples,) float32 in [-1, 1] in and out; severity 0 returns a copy.
-
-    The result depends only on (seed, name, severity, sample_id) and the wave.
-    """
+    """Corrupt a (samples,) float32 sound in [-1, 1] by (seed, name, severity, sample_id)."""
     remedy = "mix it to mono and scale it to [-1, 1] first"
     _check(wave, np.float32, 1, "a sound must be a non-empty (samples,) float32", remedy)
     return _corrupt("audio", wave, name, severity, seed, sample_id, sample_rate, folder=noise_dir)
@@ -106,10 +95,7 @@ def corrupt_sound(
 def corrupt_depth(
     depth: Depth, name: str, severity: int, seed: int = 0, sample_id: str = ""
 ) -> Depth:
-    """Corrupt one depth map: (H, W) uint16 in and out; severity 0 returns a copy.
-
-    The result depends only on (seed, name, severity, sample_id) and the map.
-    """
+    """Corrupt an (H, W) uint16 depth map by (seed, name, severity, sample_id)."""
     wanted = "a depth map must be a non-empty (H, W) uint16"
     _check(depth, np.uint16, 2, wanted, "convert it to millimetres first")
     return _corrupt("depth", depth, name, severity, seed, sample_id)
@@ -130,8 +116,8 @@ def _corrupt(
     severity: int,
     seed: int,
     sample_id: str,
-    *more: int,
-    folder: str | Path | None = None,
+    *rate: int,
+    folder: Folder = None,
 ) -> NDArray[Any]:
     entry = registry(modality)[name]
     if isinstance(severity, bool) or severity not in range(6):
@@ -140,4 +126,4 @@ def _corrupt(
         return array.copy()
     generator = numpy_generator(seed, f"{modality}/{name}/{severity}", sample_id)
     options = {"folder": folder} if entry.takes_folder else {}
-    return np.asarray(entry.apply(array, severity, generator, *more, **options), array.dtype)
+    return np.asarray(entry.apply(array, severity, generator, *rate, **options), array.dtype)

@@ -37,9 +37,8 @@ def defocus_blur(image: Image, severity: int, generator: np.random.Generator) ->
 def lens_kernel(radius: float, softness: float) -> NDArray[np.float64]:
     """Return the disk (n, n) with its rim softened by a Gaussian of `softness` pixels.
 
-    The softening mirrors the disk at the border of its own square. If the disk reaches that
-    border (radius 8 and more) the weights sum to slightly more than one: as in the original, the
-    picture becomes about 1 % brighter.
+    The softening mirrors the disk at the border of its square: as in the original, a disk that
+    reaches it (radius 8 and more) makes the picture about 1 % brighter.
     """
     reach = max(int(np.ceil(radius)), 8)
     line = np.arange(-reach, reach + 1)
@@ -78,11 +77,9 @@ def scatter_sources(
     """Return for each pixel the index (H·W,) of the one it shows after one round of scattering.
 
     The original walks over the pixels from the last to the first; each takes the colour that a
-    neighbour at most `reach` away has *at that moment*. (It is written as a swap of two NumPy
-    views, which copies one way only.) So a pixel points at its neighbour: at the neighbour's
-    new colour if that one was visited before, else at its old one. Following the pointers, each
-    round of `hop[hop]` doubling the distance, gives the loop's result to the bit for the same
-    draws, in about five gathers instead of H·W steps.
+    neighbour at most `reach` away has *at that moment*: its new one if it was visited before, else
+    its old one. Following these pointers, each round of `hop[hop]` doubling the distance, gives the
+    loop's result to the bit in about five gathers.
     """
     here = np.arange(height * width)
     target = here.copy()

@@ -26,8 +26,7 @@ def contrast(image: Image, severity: int, generator: np.random.Generator) -> Ima
 def elastic_transform(image: Image, severity: int, generator: np.random.Generator) -> Image:
     """Move three points of (H, W, 3) at random, then each pixel by a smooth random field.
 
-    Lengths are shares of the shorter side. (ImageNet-C's script says 244 pixels where it means
-    224; the reference figures are made with 224.)
+    Lengths are shares of the shorter side, of 224 pixels in the reference figures.
     """
     strength, smoothness, shift = (
         (2, 0.7, 0.1),
@@ -57,10 +56,7 @@ def elastic_transform(image: Image, severity: int, generator: np.random.Generato
 
 @lru_cache(maxsize=8)
 def _mirrored_gaussian(length: int, sigma: float) -> NDArray[np.float64]:
-    """Return the matrix (length, length) of a Gaussian truncated at three sigmas.
-
-    As a matrix, a Gaussian wider than the picture costs no more than a narrow one.
-    """
+    """Return the matrix (length, length) of a Gaussian truncated at three sigmas, however wide."""
     radius = int(3 * sigma + 0.5)
     offsets = np.arange(-radius, radius + 1)
     weights = np.exp(-(offsets**2) / (2 * sigma**2))

@@ -23,8 +23,7 @@ def texture_window(
 ) -> Image:
     """Return a random window (H, W, 3) of a random texture.
 
-    For a shorter side of 224 the window is cropped without resizing; for other sizes a window of
-    the same scale is cropped and resized, and a texture that is too small is enlarged.
+    It is cropped at the scale of a shorter side of 224 and resized for others.
     """
     if folder is None:
         ice = grow_texture(int(generator.integers(TEXTURES)))
@@ -106,11 +105,7 @@ def _feathers(generator: np.random.Generator) -> Floats:
     def branch(
         x: float, y: float, heading: float, length: float, bright: float, twigs: int
     ) -> None:
-        """Draw a slightly bent branch with `twigs` orders of twigs at 60° on both sides.
-
-        The angle is that of ice's hexagonal lattice; twigs are shorter towards the tip, as they
-        had less time to grow.
-        """
+        """Draw a slightly bent branch with `twigs` orders of twigs at 60°, as in ice's lattice."""
         if not twigs:
             tip = (x + length * cos(heading), y + length * sin(heading))
             draw.line([x, y, *tip], fill=int(0.8 * bright), width=1)

@@ -81,9 +81,8 @@ def pad_edges(values: Floats, rows: int, columns: int) -> Floats:
 def motion_smear(values: Floats, radius: float, sigma: float, angle: float) -> Floats:
     """Smear (H, W, C) along `angle` degrees as ImageMagick's motion blur does.
 
-    Half a Gaussian of 2⌈radius⌉ + 1 taps, one pixel apart along the direction, each rounded to
-    a whole pixel; edges repeated. As it is one-sided, it also shifts the picture, as the original
-    does. `sigma` is at least half a pixel, so that tiny images are corrupted too.
+    Half a Gaussian of 2⌈radius⌉ + 1 taps, each rounded to a whole pixel; edges repeated. As it is
+    one-sided, it also shifts the picture. `sigma` is at least half a pixel, for tiny images.
     """
     sigma = max(sigma, 0.5)
     taps = 2 * ceil(radius) + 1
@@ -104,9 +103,9 @@ def motion_smear(values: Floats, radius: float, sigma: float, angle: float) -> F
 def zoom_box(side: int, factor: float) -> tuple[int, int, float, float]:
     """Return the part of a side that is visible after zooming by `factor` and cropping to `side`.
 
-    Returns (first, count, start, stop): the `count` pixels from `first` on are stretched so
-    that the centres of the outer pixels stay outermost, and the middle `side` is kept;
-    (start, stop) is that part in Pillow's box coordinates, relative to `first`.
+    (first, count, start, stop): the `count` pixels from `first` on are stretched so that the
+    centres of the outer ones stay outermost; (start, stop) is the middle `side` in Pillow's
+    coordinates.
     """
     count = ceil(side / factor)
     grown = max(round(count * factor), side)

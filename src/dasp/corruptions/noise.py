@@ -37,8 +37,7 @@ def shot_noise(image: Image, severity: int, generator: np.random.Generator) -> I
 def _shot_tables(photons: int) -> tuple[NDArray[np.uint32], Image, Image]:
     """Return Walker's alias tables of the 256 Poisson laws, flat (256 · cells,).
 
-    A draw selects a cell; the result is its `own` byte if the rest of the draw is below `keep`,
-    else its `other` byte. Counts of `photons` or more are white, so the laws are short.
+    A draw selects a cell and, if the rest of it is below `keep`, its `own` byte, else its `other`.
     """
     cells = 1 << photons.bit_length()
     means = np.arange(256) / 255 * photons

@@ -64,10 +64,7 @@ def dead_rows(depth: Depth, severity: int, generator: np.random.Generator) -> De
 
 
 def _measured(distances: NDArray[np.float64], depth: Depth) -> Depth:
-    """Round to millimetres within the sensor's range; pixels without return stay 0.
-
-    Values of 0 or below become 0 as well.
-    """
+    """Round to millimetres within the sensor's range; pixels without return stay 0."""
     whole = np.clip(np.rint(distances), NO_RETURN, FARTHEST).astype(np.uint16)
     return np.where(depth == NO_RETURN, np.uint16(NO_RETURN), whole)
 

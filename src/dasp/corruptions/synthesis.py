@@ -66,8 +66,7 @@ def strike(
 ) -> Array:
     """Return (samples,): the sum of impulses, each convolved with the response of its kind.
 
-    `positions` in samples (fractions count), `strengths` and `kinds` (impulses,); `responses`
-    (kinds, taps).
+    `positions` may lie between samples; `responses` are (kinds, taps).
     """
     tail = responses.shape[1] - 1
     size = 1 << max(11, (4 * tail).bit_length())  # of the FFT of one block and its tail

@@ -56,10 +56,7 @@ def _enlarged_noise(
 
 @corruption("video", "frost", family="weather", takes_folder=True)
 def frost(
-    image: Image,
-    severity: int,
-    generator: np.random.Generator,
-    folder: str | Path | None = None,
+    image: Image, severity: int, generator: np.random.Generator, folder: str | Path | None = None
 ) -> Image:
     """Add part of an ice texture to a darkened (H, W, 3); `folder` has the user's textures."""
     of_image, of_ice = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
@@ -87,7 +84,7 @@ def plasma(side: int, decay: float, generator: np.random.Generator) -> Floats:
     """Return a square cloud in 0…1, at least `side` wide, a power of two (diamond-square).
 
     Each pass halves the grid: a new point is the mean of its four neighbours, on a torus, plus a
-    uniform offset, bounded by the square of a number that is divided by `decay` in each pass.
+    uniform offset that is smaller in each pass.
     """
     side = 1 << max(side - 1, 1).bit_length()
     cloud = np.zeros((side, side), np.float32)
@@ -126,8 +123,7 @@ def brightness(image: Image, severity: int, generator: np.random.Generator) -> I
 def _lift_table(lift: float) -> Image:
     """Return the new byte of a channel by (value of its pixel, its old byte), flat (65536,).
 
-    With constant hue and saturation, the channels of a pixel are proportional to its value;
-    black has no hue and becomes grey.
+    Channels are proportional to the value of their pixel; black becomes grey.
     """
     value = np.arange(256)[:, None]
     lifted = np.minimum(value + 255 * lift, 255)

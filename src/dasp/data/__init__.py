@@ -14,20 +14,7 @@ from dasp.data.loading import ClipDataset, Loader, Sample, Skipped
 from dasp.data.prepare import PrepareReport, prepare_tree
 
 __all__ = [
-    "SPECS",
-    "CheckReport",
-    "Clip",
-    "ClipDataset",
-    "Loader",
-    "Manifest",
-    "PrepareReport",
-    "Sample",
-    "Skipped",
-    "check_tree",
-    "fbank",
-    "log_mel",
-    "open_manifest",
-    "prepare_tree",
-    "read_folders",
+    "SPECS", "CheckReport", "Clip", "ClipDataset", "Loader", "Manifest", "PrepareReport", "Sample",
+    "Skipped", "check_tree", "fbank", "log_mel", "open_manifest", "prepare_tree", "read_folders",
     "read_list",
-]
+]  # fmt: skip

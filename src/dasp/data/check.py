@@ -43,25 +43,19 @@ class CheckReport:
 
 
 def check_tree(
-    manifest: Manifest,
-    spec: Spec | None = None,
-    workers: int | None = None,
-    show: bool = False,
+    manifest: Manifest, spec: Spec | None = None, workers: int | None = None, show: bool = False
 ) -> CheckReport:
-    """Read every sound and frame and report the problems.
-
-    With a `spec`, the numbers of clips and classes are compared with the published ones.
-    """
+    """Read every sound and frame; report the problems, and counts other than those of a `spec`."""
     extra("soundfile")
     report = CheckReport(manifest.name, manifest.digest, len(manifest.clips), manifest.per_class())
-    if spec is not None and (report.clips, len(manifest.classes)) != (spec.clips, spec.classes):
-        counts = f"{report.clips} clips of {len(manifest.classes)} classes"
-        expected = f"{spec.clips} clips of {spec.classes} classes"
-        report.problems.append((str(manifest.root), f"{counts}, but {expected} are published"))
+    if spec is not None and (report.clips, len(report.per_class)) != spec[:2]:
+        counts = f"{report.clips} clips of {len(report.per_class)} classes"
+        fault = f"{counts}, but {spec.clips} clips of {spec.classes} classes are published"
+        report.problems.append((str(manifest.root), fault))
     empty = [name for name, count in report.per_class.items() if count == 0]
     report.problems += [(name, "this class has no clips") for name in empty]
     results = run_jobs(_look, manifest.clips, workers)
-    for found in with_bar(results, len(manifest.clips), "check", show):
+    for found in with_bar(results, report.clips, "check", show):
         report.problems += found.problems
         report.sample_rates += found.sample_rates
         report.frame_sizes += found.frame_sizes
@@ -79,15 +73,14 @@ def _look(clip: Clip) -> CheckReport:
         found.seconds.append(float(info.duration))
     except (OSError, soundfile.SoundFileError):
         pass  # reported below
-    try:
-        read_wave(clip.wav)
-    except DataError as error:
-        found.problems.append((str(clip.wav), str(error)))
-    for path in clip.frames:
+    for path in clip.files():
         try:
-            found.frame_sizes["{}x{}".format(*read_frame(path).size)] += 1
+            if path == str(clip.wav):
+                read_wave(path)
+            else:
+                found.frame_sizes["{}x{}".format(*read_frame(path).size)] += 1
         except DataError as error:
-            found.problems.append((str(path), str(error)))
+            found.problems.append((path, str(error)))
     return found
 
 

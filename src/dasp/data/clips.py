@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from dasp.core.errors import DataError, OptionError, cause, unknown_name
 from dasp.core.files import atomic_path
@@ -30,17 +31,29 @@ class Clip:
     id: str
     label: int
     wav: Path
-    frames: tuple[Path, ...]
+    video: Path  # its only frame, or in READ's layout the directory of frame_0 … frame_9
+    count: int = 1  # of its frames
+
+    def files(self) -> list[str]:
+        """Return the paths of the sound and of each frame; as text, since a list has a million."""
+        frames = [f"{self.video}/frame_{i}/{self.id}.jpg" for i in range(self.count)]
+        frames = [str(self.video)] if self.count == 1 else [*map(os.path.normpath, frames)]
+        return [str(self.wav), *frames]
+
+    @property
+    def frames(self) -> tuple[Path, ...]:
+        """Return the paths of the frames."""
+        return tuple(map(Path, self.files()[1:]))
 
     @property
     def frame(self) -> Path:
         """Return the frame used for evaluation: the middle one (5 of READ's ten)."""
-        return self.frames[len(self.frames) // 2]
+        return self.frames[self.count // 2]
 
     @property
     def frame_id(self) -> str:
         """Return the name that seeds the corruption of this frame; each frame has its own."""
-        return f"{self.id}/frame_{len(self.frames) // 2}"
+        return f"{self.id}/frame_{self.count // 2}"
 
 
 @dataclass(frozen=True)
@@ -65,10 +78,10 @@ class Manifest:
     @cached_property
     def digest(self) -> str:
         """Return a hash of ids, classes and relative paths, independent of the root's location."""
-        rows = []
+        base, rows = os.path.join(os.path.abspath(self.root), ""), []
         for clip in self.clips:
-            paths = (os.path.relpath(path, self.root) for path in (clip.wav, *clip.frames))
-            rows.append([clip.id, self.classes[clip.label], *(Path(p).as_posix() for p in paths)])
+            paths = [path.removeprefix(base).replace(os.sep, "/") for path in clip.files()]
+            rows.append([clip.id, self.classes[clip.label], *paths])
         return hashlib.sha256(json.dumps([self.classes, rows]).encode()).hexdigest()
 
     def per_class(self) -> dict[str, int]:
@@ -88,32 +101,26 @@ class Manifest:
         return replace(self, clips=self.clips[:count])
 
 
-@dataclass(frozen=True)
-class Spec:
+class Spec(NamedTuple):
     """The size of a published data set, and the names in READ's release of it."""
 
     clips: int
     classes: int
-    short: str
-    audio_dir: str
-    video_dir: str
-
-    @property
-    def list_file(self) -> str:
-        """Return the name of the list of the test clips."""
-        return f"{self.short}_test_refer.json"
-
-    @property
-    def label_file(self) -> str:
-        """Return the name of the label CSV."""
-        return f"class_labels_indices_{self.short}.csv"
+    list_file: str
+    label_file: str
+    audio_dir: str | None = None
+    video_dir: str | None = None
 
 
 SPECS: Registry[Spec] = Registry("data set")
-SPECS.register("kinetics50")(
-    Spec(2466, 50, "ks50", "audio_val256_k=50", "image_mulframe_val256_k=50")
-)
-SPECS.register("vggsound")(Spec(14046, 309, "vgg", "audio_test", "image_mulframe_test"))
+SPECS.register("kinetics50")(Spec(
+    2466, 50, "ks50_test_refer.json", "class_labels_indices_ks50.csv",
+    "audio_val256_k=50", "image_mulframe_val256_k=50",
+))  # fmt: skip
+SPECS.register("vggsound")(Spec(
+    14046, 309, "vgg_test_refer.json", "class_labels_indices_vgg.csv",
+    "audio_test", "image_mulframe_test",
+))  # fmt: skip
 
 
 def open_manifest(
@@ -122,32 +129,34 @@ def open_manifest(
     split: str = "test",
     list_file: str | Path | None = None,
     label_file: str | Path | None = None,
+    follow_links: bool = False,
 ) -> Manifest:
     """Return the clips below `root`, whichever layout they have.
 
-    With `dataset` ("kinetics50", "vggsound"): READ's release, with its list and label files at
-    the root or given here, and sounds and frames in the directories of the release.
-    Without: the list `<split>.json` and `labels.csv` at the root or given here, as written by
-    `dasp prepare`; without a list, the plain layout of `read_folders`.
+    With `dataset` ("kinetics50", "vggsound"): READ's release, with its list and label files at the
+    root or given here. Without: `<split>.json` and `labels.csv`, as `dasp prepare` writes them, at
+    the root or given here; without a list, the plain layout of `read_folders`. Links that lead out
+    of the root are refused unless `follow_links` is True.
     """
     base = Path(root)
     if not base.is_dir():
         raise DataError(f"{base} is not a directory: give the root of the data set.")
-    if dataset is None:
-        path, labels = Path(list_file or base / f"{split}.json"), label_file or base / "labels.csv"
-        if list_file is None and label_file is None and not path.exists():
-            _check_plain(base, split)
-            return read_folders(base)
-        return read_list(path, labels, base, name=base.name)
-    spec = SPECS[dataset]
-    path, labels = Path(list_file or base / spec.list_file), label_file or base / spec.label_file
-    for needed in (path, Path(labels)):
-        if not needed.is_file():
+    spec = Spec(0, 0, f"{split}.json", "labels.csv") if dataset is None else SPECS[dataset]
+    path, labels = (
+        Path(given or base / usual)
+        for given, usual in ((list_file, spec.list_file), (label_file, spec.label_file))
+    )
+    if dataset is None and not (list_file or label_file or os.path.lexists(path)):
+        _check_plain(base, split)
+        return read_folders(base, follow_links)
+    for needed in (path, labels):
+        if dataset is not None and not needed.is_file():
             raise DataError(
                 f"no file {needed}: {dataset} needs the list and the label file of READ's "
                 "release; copy both there, or give --list-file and --label-file."
             )
-    return read_list(path, labels, base, spec.audio_dir, spec.video_dir, dataset)
+    folders = (spec.audio_dir, spec.video_dir)
+    return read_list(path, labels, base, *folders, dataset or base.name, follow_links)
 
 
 def _check_plain(root: Path, split: str) -> None:
@@ -158,38 +167,48 @@ def _check_plain(root: Path, split: str) -> None:
         raise DataError(f"no {split}.json in {root}: {found}; choose one with --split.")
 
 
-def read_folders(root: str | Path) -> Manifest:
+def read_folders(root: str | Path, follow_links: bool = False) -> Manifest:
     """Return the clips `root/<class>/<clip>.wav` and `.jpg`, ignoring hidden files.
 
     Classes are numbered in the order of their sorted names; clip ids are "<class>/<clip>".
     """
-    base = Path(os.path.normpath(Path(root).absolute()))
-    classes = sorted(p.name for p in base.iterdir() if p.is_dir() and not p.name.startswith("."))
-    clips = [clip for label, name in enumerate(classes) for clip in _class_clips(base, name, label)]
+    base = Path(os.path.abspath(root))
+    folders = sorted(p for p in base.iterdir() if p.is_dir() and not p.name.startswith("."))
+    clips = [clip for label, path in enumerate(folders) for clip in _class_clips(path, label)]
     if not clips:
         raise DataError(
             f"no clips in {base}: expected a list (test.json with labels.csv) or "
             "<class>/<clip>.wav with <class>/<clip>.jpg or .png beside it."
         )
-    return Manifest(base.name, base, tuple(clips), tuple(classes))
+    check_links(base, [path for clip in clips for path in clip.files()], follow_links)
+    return Manifest(base.name, base, tuple(clips), tuple(path.name for path in folders))
 
 
-def _class_clips(root: Path, name: str, label: int) -> list[Clip]:
-    files = [p for p in sorted((root / name).iterdir()) if not p.name.startswith(".")]
-    sounds = {p.stem: p for p in files if p.suffix.lower() == ".wav"}
+def _class_clips(folder: Path, label: int) -> list[Clip]:
+    check_name(folder)
+    sounds: dict[str, Path] = {}
     pictures: dict[str, Path] = {}
-    for path in files:
-        if path.suffix.lower() in PICTURES:
-            if path.stem in pictures:
-                raise DataError(f"{path}: {pictures[path.stem].name} exists too: keep one.")
-            pictures[path.stem] = path
+    for path in sorted(folder.iterdir()):
+        kind = path.suffix.lower()
+        if path.name.startswith(".") or kind not in (".wav", *PICTURES):
+            continue
+        check_name(path)
+        found = sounds if kind == ".wav" else pictures
+        if path.stem in found:
+            raise DataError(f"{path}: {found[path.stem].name} exists too: keep one.")
+        found[path.stem] = path
     for stem in sorted(sounds.keys() ^ pictures.keys()):
         alone = sounds.get(stem) or pictures[stem]
         lacking = "picture (.jpg, .jpeg, .png)" if stem in sounds else "sound (.wav)"
         raise DataError(f"{alone} has no {lacking} of the same name beside it: add it.")
-    return [
-        Clip(f"{name}/{stem}", label, sounds[stem], (pictures[stem],)) for stem in sorted(sounds)
-    ]
+    return [Clip(f"{folder.name}/{stem}", label, sounds[stem], pictures[stem]) for stem in sounds]
+
+
+def check_name(path: Path) -> None:
+    """Raise an error for a file or directory whose name is not UTF-8: ids and classes are."""
+    if not _is_usable(path.name):
+        name = os.fsencode(path.name)
+        raise DataError(f"{path.parent} contains {name!r}, whose name is not UTF-8: rename it.")
 
 
 def read_list(
@@ -199,32 +218,36 @@ def read_list(
     audio_dir: str | None = None,
     video_dir: str | None = None,
     name: str = "",
+    follow_links: bool = False,
 ) -> Manifest:
     """Read a list `{"data": [{"video_id", "wav", "video_path", "labels"}]}`.
 
-    Paths in the list are absolute or relative to `root` (by default the directory of the list)
-    and must lie below it. `audio_dir` and `video_dir`, relative to the root, replace the paths of
-    a list made on another machine: sounds are then `audio_dir/<id>.wav`.
+    Paths in the list are absolute or relative to `root` (by default the directory of the list) and
+    must lie below it. `audio_dir` and `video_dir`, relative to the root, replace those of a list
+    made on another machine.
     """
     base = Path(root) if root is not None else Path(path).parent
+    check_links(base, [os.path.abspath(path), os.path.abspath(labels)], follow_links)
     classes = read_labels(labels)
+    numbers = {label: number for number, label in enumerate(classes)}
     clips = []
     for number, entry in enumerate(read_entries(path)):
         clip_id, label = entry["video_id"], entry["labels"]
         where = f"{path}, entry {number} ('{clip_id}')"
-        if label not in classes:
+        if label not in numbers:
             raise DataError(f"{where}: {unknown_name('label', label, classes)[:300]}")
         wav = entry["wav"] if audio_dir is None else f"{audio_dir}/{clip_id}.wav"
         folder = video_dir or entry["video_path"]
-        clips.append(listed_clip(base, clip_id, classes.index(label), wav, folder, where))
+        clips.append(listed_clip(base, clip_id, numbers[label], wav, folder, where))
+    check_links(base, [path for clip in clips for path in clip.files()], follow_links)
     return Manifest(name or Path(path).stem, base, tuple(clips), classes)
 
 
 def listed_clip(root: Path, clip_id: str, label: int, wav: str, folder: str, where: str) -> Clip:
     """Return a clip in READ's layout; `where` tells which entry names a file outside the root."""
-    sound, video_dir = inside(wav, root, where), inside(folder, root, where)
-    frames = (inside(f"frame_{i}/{clip_id}.jpg", video_dir, where) for i in range(FRAMES))
-    return Clip(clip_id, label, sound, tuple(frames))
+    video = inside(folder, root, where)
+    inside(f"frame_0/{clip_id}.jpg", video, where)
+    return Clip(clip_id, label, inside(wav, root, where), video, FRAMES)
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
@@ -232,7 +255,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"cannot read the labels {path}: {cause(error)}.") from error
     try:
         by_index = {int(row["index"]): row["mid"] for row in rows}
@@ -277,7 +300,7 @@ def _is_usable(text: str) -> bool:
         parts = text.encode().split(b"/")
     except UnicodeEncodeError:
         return False
-    return b"\0" not in text.encode() and max(map(len, parts)) <= LONGEST_NAME
+    return "\0" not in text and max(map(len, parts)) <= LONGEST_NAME
 
 
 def write_list(path: str | Path, entries: Sequence[Mapping[str, str]]) -> None:
@@ -295,15 +318,38 @@ def write_labels(path: str | Path, classes: Sequence[str]) -> None:
 
 
 def inside(path: str | Path, root: Path, what: str) -> Path:
-    """Return `path` made absolute from `root`; raise an error if it leads out of it.
-
-    Only the text of the path counts, so a data directory may be a link to another disk.
-    """
-    base = os.path.normpath(root.absolute())
-    full = Path(os.path.normpath(Path(base, path)))
-    if not full.is_relative_to(base):
+    """Return `path` made absolute from `root`; raise an error if its text leads out of it."""
+    base = os.path.abspath(root)
+    full = os.path.normpath(os.path.join(base, path))
+    if not _is_below(full, base):
         raise DataError(
             f"{what} names {path}, outside the root {base}: give the root that holds the files, "
             "or the directories of the sounds and frames (audio_dir, video_dir)."
         )
-    return full
+    return Path(full)
+
+
+def _is_below(path: str, base: str) -> bool:
+    return path == base or path.startswith(os.path.join(base, ""))
+
+
+def check_links(root: Path, paths: Sequence[str], follow_links: bool) -> None:
+    """Raise an error for a link that leads from a path below the root out of it.
+
+    Directories are resolved and listed once each, so that a million files take seconds.
+    """
+    if follow_links:
+        return
+    base, real = os.path.abspath(root), os.path.realpath(root)
+    folders = {f for f in {os.path.dirname(path) for path in paths} if _is_below(f, base)}
+    listed = (os.scandir(folder) for folder in folders if os.path.isdir(folder))
+    links = {entry.path for entries in listed for entry in entries if entry.is_symlink()}
+    for path in sorted(folders | (links.intersection(paths) if links else links)):
+        parts = os.path.relpath(path, base).split(os.sep)
+        for link in (os.path.join(base, *parts[: i + 1]) for i in range(len(parts))):
+            target = os.path.realpath(link)
+            if not _is_below(target, real):
+                raise DataError(
+                    f"{link} is a link to {target}, outside the root {base}: copy the files "
+                    "below the root, or allow such links with --follow-links (follow_links=True)."
+                )

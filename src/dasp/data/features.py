@@ -29,16 +29,12 @@ STD = (0.229, 0.224, 0.225)
 def fbank(
     wave: Tensor | NDArray[np.float32], sample_rate: int = 16000, hop_ms: float = 10.0
 ) -> Tensor:
-    """Return Kaldi's log-mel energies, neither padded nor normalised.
+    """Return Kaldi's log-mel energies: (..., samples) -> (..., frames, 128), one or two axes.
 
-    (samples,) -> (frames, 128); (batch, samples) -> (batch, frames, 128), the same numbers.
-    Only whole windows of 25 ms count: frames = 1 + (samples - window) // hop.
-    The mean of each wave is subtracted first; Hann window, power spectrum, no dither.
-
-    Every step is rounded to float32 where Kaldi rounds; the Fourier transform is computed in
-    float64. Builds of Kaldi that also transform in float64 agree within 3e-4. Those that
-    transform in float32 add noise of 5e-7 of a frame's largest amplitude: they agree to 1e-3
-    within 60 dB of it.
+    frames = 1 + (samples - window) // hop, with whole windows of 25 ms (Hann) and no dither; the
+    mean of each wave is subtracted first. Every step is rounded to float32 where Kaldi rounds; the
+    Fourier transform is computed in float64. Builds of Kaldi that do so too agree within 3e-4,
+    others to 1e-3 within 60 dB of a frame's largest amplitude.
 
     >>> fbank(torch.zeros(16000)).shape
     torch.Size([98, 128])
@@ -80,8 +76,7 @@ def log_mel(
 ) -> Tensor:
     """Return the model's input: (..., samples) -> (..., frames, 128), normalised.
 
-    A short sound is padded with zeros and a long one is cut before normalising, so the padding
-    becomes (0 - mean) / std, as in the training of the published models.
+    A sound is padded with zeros or cut before normalising, as in the training of the models.
 
     >>> log_mel(torch.zeros(16000), frames=64, hop_ms=20.0).shape
     torch.Size([64, 128])
@@ -94,10 +89,9 @@ def log_mel(
 
 
 def _sum_in_order(frames: Tensor) -> Tensor:
-    """Return the float32 sum of the last axis, added from the first sample to the last.
+    """Return the float32 sum of the last axis, added from first to last, as Kaldi does.
 
-    Kaldi adds in this order. A different last bit of the mean rounds every sample of the frame
-    differently, which shows in energies 100 dB or more below the largest.
+    Another last bit of the mean shows in energies 100 dB or more below the largest.
     """
     first, *others = frames.movedim(-1, 0).contiguous().unbind()
     return reduce(torch.add, others, first).unsqueeze(-1)
@@ -139,10 +133,7 @@ def _mel_bank(fft_size: int, sample_rate: int) -> Tensor:
 
 
 def _mel(hertz: Tensor) -> Tensor:
-    """Return the mel scale in float32, each step rounded.
-
-    The logarithm is correctly rounded: fast float32 logarithms differ between processors.
-    """
+    """Return the mel scale in float32; fast float32 logarithms differ between processors."""
     logs = [math.log(ratio) for ratio in (1.0 + hertz / 700.0).tolist()]
     return 1127.0 * torch.tensor(logs, dtype=torch.float32)
 

@@ -1,6 +1,5 @@
 """Clips as tensors, in batches made by worker processes; jobs on several processes in general."""
 
-import copy
 import os
 import signal
 import sys
@@ -9,18 +8,19 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from functools import partial
+from functools import partial, wraps
 from itertools import islice
 from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from dasp.core.clock import Clock, Seconds, timed
 from dasp.core.errors import DataError, InputError, OptionError
 from dasp.core.extras import Pillow
 from dasp.core.types import Batch
@@ -30,10 +30,12 @@ from dasp.data.media import SAMPLE_RATE, read_frame, read_wave
 
 MODALITIES = ("audio", "video")
 BATCHES_AHEAD = 2
-RESULTS_AHEAD = 8  # waiting results per worker: enough to keep it busy, few enough to hold
+RESULTS_AHEAD = 8  # waiting results per worker: enough to keep it busy
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# Forking with threads warns; the workers use none of them.
+_quiet_fork = partial(warnings.catch_warnings, action="ignore", category=DeprecationWarning)
 
 
 class Damage(Protocol):
@@ -67,8 +69,7 @@ class Sample(NamedTuple):
 class ClipDataset(Dataset[Sample]):
     """The clips of a manifest in order: audio (1024, 128) log-mel, video (3, 224, 224) frame.
 
-    `damage` corrupts while loading; `modalities` selects what is read. A file that
-    cannot be used raises a DataError.
+    `damage` corrupts while loading. A file that cannot be used raises a DataError.
     """
 
     def __init__(
@@ -116,15 +117,52 @@ class Skipped(NamedTuple):
     reason: str
 
 
+def one_thread(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Make a function use one thread, as workers do: with several, sums may round differently."""
+
+    @wraps(function)
+    def run(*given: Any) -> Result:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return function(*given)
+        finally:
+            torch.set_num_threads(threads)
+
+    return run
+
+
+class _Attempts(Dataset[Sample | Skipped]):
+    """Each sample of a data set, or why it cannot be used."""
+
+    def __init__(self, dataset: ClipDataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    @one_thread
+    def __getitem__(self, index: int) -> Sample | Skipped:
+        try:
+            return self.dataset[index]
+        except (DataError, InputError) as error:
+            return Skipped(self.dataset.manifest.clips[index].id, str(error))
+
+
+def _as_arrays(sample: Any) -> Any:
+    """Return what a worker sends: a tensor would take a file handle of its own."""
+    if isinstance(sample, Skipped):
+        return sample
+    arrays: Any = {name: value.numpy() for name, value in sample.inputs.items()}
+    return sample._replace(inputs=arrays)
+
+
 class Loader:
     """Batches of a data set in order, the same for any number of worker processes.
 
     A clip that cannot be used raises an error (`on_bad="error"`) or is left out and listed in
     `skipped` (`on_bad="skip"`); the next clip takes its place, so batches stay full.
-
-    `workers` processes read and corrupt clips and keep two batches ready; 0 does it in this
-    process. `clock` counts the seconds spent waiting for batches ("load") and whatever its owner
-    adds; `work` the seconds spent on samples ("decode", "corrupt"), summed over the workers.
+    `workers` processes read and corrupt clips and keep two batches ready; 0 does it in this one.
     """
 
     def __init__(
@@ -137,12 +175,10 @@ class Loader:
         self.dataset, self.batch_size, self.workers = dataset, batch_size, workers
         self.on_bad = on_bad
         self.skipped: list[Skipped] = []
-        self.clock, self.work = Clock(), Clock()
 
     def __iter__(self) -> Iterator[Batch]:
         self.skipped = []
-        self.clock, self.work = Clock(), Clock()
-        return timed(self._batches(), self.clock)
+        return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
         samples = self._samples()
@@ -154,132 +190,101 @@ class Loader:
             yield Batch(inputs, torch.tensor([s.label for s in some]), [s.id for s in some])
 
     def _samples(self) -> Iterator[Sample]:
-        attempt = partial(_attempt, self.dataset, TimedSamples(self.dataset))
-        ahead = BATCHES_AHEAD * self.batch_size
-        for sample, seconds in run_jobs(attempt, range(len(self.dataset)), self.workers, ahead):
-            self.work.add(seconds)
-            if isinstance(sample, Sample):
-                yield sample
-            elif self.on_bad == "error":
-                raise DataError(f"clip '{sample.id}': {sample.reason}")
-            else:
-                self.skipped.append(sample)
-
-
-def _attempt(
-    dataset: ClipDataset, samples: "TimedSamples", index: int
-) -> tuple[Sample | Skipped, Seconds]:
-    """Return a sample, or why it cannot be used, and the seconds it took.
-
-    Its inputs travel as arrays: each shared tensor would take a file handle.
-    """
-    try:
-        inputs, label, name = samples[index]
-    except (DataError, InputError) as error:
-        return Skipped(dataset.manifest.clips[index].id, str(error)), samples.clock.news()
-    arrays: Any = {modality: value.numpy() for modality, value in inputs.items()}
-    return Sample(arrays, label, name), samples.clock.news()
-
-
-class TimedSamples:
-    """The samples of a data set; `clock` counts the stages "decode" and "corrupt"."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.clock = Clock()
-        self._dataset = copy.copy(dataset)
-        if getattr(dataset, "damage", None) is not None:
-            self._dataset.damage = _TimedDamage(dataset.damage, self.clock)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: int) -> Sample:
-        with self.clock.on("decode"):
-            sample: Sample = self._dataset[index]
-        return sample
-
-
-class _TimedDamage:
-    def __init__(self, damage: Damage, clock: Clock) -> None:
-        self.modality, self._damage, self._clock = damage.modality, damage, clock
-
-    def __call__(self, sample: NDArray[Any], sample_id: str) -> NDArray[Any]:
-        with self._clock.on("corrupt"):
-            return self._damage(sample, sample_id)
+        workers = min(self.workers, len(self.dataset))
+        loader = DataLoader(
+            _Attempts(self.dataset),
+            batch_size=None,  # one sample at a time: which of them make a batch is not known yet
+            collate_fn=_as_arrays,
+            num_workers=workers,
+            prefetch_factor=-(-BATCHES_AHEAD * self.batch_size // workers) if workers else None,
+            multiprocessing_context=_context() if workers else None,
+            worker_init_fn=_start_reader,
+            generator=torch.Generator(),  # otherwise it draws from the global one
+        )
+        with _quiet_fork():
+            samples = iter(loader)
+        try:
+            for sample in samples:
+                if isinstance(sample, Sample):
+                    yield sample
+                elif self.on_bad == "error":
+                    raise DataError(f"clip '{sample.id}': {sample.reason}")
+                else:
+                    self.skipped.append(sample)
+        finally:
+            del samples  # ends the workers
 
 
 _job: tuple[Callable[[Any], Any], Sequence[Any]]  # in a worker: the function and its items
 
 
 def run_jobs(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    workers: int | None = None,
-    ahead: int = 0,
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int | None = None
 ) -> Iterator[Result]:
     """Yield `function(item)` in order, computed by `workers` processes (by default one per core).
 
-    With workers 0 everything runs in this process, with the same bits. The function is sent to
-    each worker once; results should be small or arrays. Workers end when this process is killed.
-    They continue while the caller is busy, until `ahead` results wait (at least 8 per worker).
+    With workers 0 everything runs in this process, with the same bits. Results must be small.
+    Workers end at once when the caller is interrupted or killed, or wants no more results.
     """
     if workers is not None and workers < 0:
         raise OptionError(f"workers must be 0 (no other process) or more, not {workers}.")
     count = min(len(items), cores() if workers is None else workers)
-    return _in_workers(function, items, count, ahead) if count else _here(function, items)
-
-
-def _here(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    for item in items:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # as in a worker: with several, sums may round differently
-        try:
-            result = function(item)
-        finally:
-            torch.set_num_threads(threads)
-        yield result
+    if count:
+        return _in_workers(function, items, count)
+    return (one_thread(function)(item) for item in items)
 
 
 def _in_workers(
-    function: Callable[[Item], Result], items: Sequence[Item], count: int, ahead: int
+    function: Callable[[Item], Result], items: Sequence[Item], count: int
 ) -> Iterator[Result]:
-    # On Linux by fork, which keeps a user's own corruptions.
-    context = get_context("fork" if sys.platform == "linux" else None)
-    pool = ProcessPoolExecutor(count, context, _start_worker, (function, items))
+    context = _context()
+    stopped, stop = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(count, context, _start_worker, (function, items, stopped))
     waiting: deque[Future[Result]] = deque()
     try:
         for index in range(len(items)):
-            with warnings.catch_warnings():  # forking with threads: the workers use none of them
-                warnings.simplefilter("ignore", DeprecationWarning)
+            with _quiet_fork():
                 waiting.append(pool.submit(_do, index))
-            if len(waiting) >= max(RESULTS_AHEAD * count, ahead):
+            if len(waiting) >= RESULTS_AHEAD * count:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     except (KeyboardInterrupt, GeneratorExit):  # nobody waits for what is under way
-        # Results that are made ahead are large: a kill could leave half of one in the pipe, and
-        # the pool would wait for the rest of it for ever.
-        for worker in [] if ahead else list((pool._processes or {}).values()):
-            worker.kill()
+        stop.send_bytes(b"stop")
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+        stop.close()
+        stopped.close()
 
 
-def _start_worker(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
-    """Keep the job; leave Ctrl-C to the parent, and end when the parent is killed."""
+def _context() -> BaseContext:
+    """Return how workers start: on Linux by fork, which keeps a user's own corruptions."""
+    return get_context("fork" if sys.platform == "linux" else None)
+
+
+def _start_worker(
+    function: Callable[[Any], Any], items: Sequence[Any], stopped: Connection
+) -> None:
     global _job
     _job = (function, items)
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _end_with(stopped)
 
 
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
+def _start_reader(_: int) -> None:
+    _end_with()
+
+
+def _end_with(*stopped: Connection) -> None:
+    """Leave Ctrl-C to the parent; end when the parent is killed, or sends something."""
+
+    def watch() -> None:
+        wait([parent_process().sentinel, *stopped])  # type: ignore[union-attr]
         os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _do(index: int) -> Any:

@@ -28,8 +28,7 @@ MISSING = "make it with 'dasp prepare', or remove its clip from the list."
 def read_wave(path: str | Path) -> NDArray[np.float32]:
     """Read a 16 kHz mono wav file as (samples,) float32; refuse anything else.
 
-    Files with another rate or more channels are not converted here: the numbers depend on the
-    resampler, so the conversion is done once, by `dasp prepare`.
+    Others are not converted: the numbers depend on the resampler, so `dasp prepare` does it once.
     """
     soundfile = extra("soundfile")
     try:
@@ -55,7 +54,7 @@ def read_wave(path: str | Path) -> NDArray[np.float32]:
 
 
 def _check_whole(path: Path) -> None:
-    """Raise an error for a wav file that ends inside its samples; the reader does not notice.
+    """Raise an error for a wav file that ends inside its samples, which the reader does not notice.
 
     The chunk "data" decides (in RF64 "ds64" has its size); the size of the whole is often wrong.
     """
@@ -70,7 +69,12 @@ def _check_whole(path: Path) -> None:
                 size -= 16
             if name == b"data":
                 size = size if long is None or size != UNKNOWN else long
-                if size == UNKNOWN or file.tell() + size <= end:  # unknown: written to a pipe
+                if size == UNKNOWN:
+                    raise DataError(
+                        f"the sound {path} does not state its length, as it was written to a pipe, "
+                        "so that it may be truncated: copy it with 'ffmpeg -i in.wav out.wav'."
+                    )
+                if file.tell() + size <= end:
                     return
                 break
             file.seek(max(0, size) + size % 2, os.SEEK_CUR)
@@ -85,11 +89,7 @@ def write_wave(path: str | Path, samples: NDArray[np.int16]) -> None:
 
 
 def read_frame(path: str | Path) -> "Pillow.Image":
-    """Read a colour or grey picture as RGB; refuse anything else.
-
-    A palette, transparency, CMYK or 16 bits per channel would need a guess about colours, and
-    such files are not frames of a video: converting them is left to the user.
-    """
+    """Read a colour or grey picture as RGB; refuse others, whose colours are a guess."""
     from PIL import UnidentifiedImageError
 
     try:
@@ -123,7 +123,7 @@ def jpeg(image: NDArray[np.uint8]) -> bytes:
 def decode_frames(path: str | Path, count: int) -> "list[Pillow.Image]":
     """Return `count` evenly spaced frames of a video: the first at or after each 1/count of it.
 
-    If none starts after such a time, it is the last frame, which is still shown then.
+    The last frame stands for those after it.
     """
     with _opened(path, "video", "pictures") as (container, stream, length):
         frames: list[Pillow.Image] = []
@@ -140,10 +140,8 @@ def decode_frames(path: str | Path, count: int) -> "list[Pillow.Image]":
         while frame is not None and len(frames) < count and end > len(frames) * length / count:
             frames.append(frame.to_image())
     if len(frames) < count or end < length - MISSING_TAIL:
-        raise DataError(
-            f"the video {path} is truncated: {end:.1f} s of {length:.1f} s of pictures are there; "
-            "fetch it again."
-        )
+        there = f"{end:.1f} s of {length:.1f} s of pictures are there"
+        raise DataError(f"the video {path} is truncated: {there}; fetch it again.")
     return frames
 
 
@@ -160,10 +158,8 @@ def decode_sound(path: str | Path) -> NDArray[np.int16]:
         chunks += [part.to_ndarray()[0] for part in resampler.resample(None)]
     samples = np.concatenate(chunks)[:wanted] if chunks else np.zeros(0, np.int16)
     if len(samples) < max(SHORTEST, (length - MISSING_TAIL) * SAMPLE_RATE):
-        raise DataError(
-            f"the sound of {path} is truncated: {len(samples) / SAMPLE_RATE:.1f} s of "
-            f"{length:.1f} s are there; fetch it again."
-        )
+        there = f"{len(samples) / SAMPLE_RATE:.1f} s of {length:.1f} s are there"
+        raise DataError(f"the sound of {path} is truncated: {there}; fetch it again.")
     return samples
 
 
@@ -179,9 +175,8 @@ def _opened(path: str | Path, kind: str, what: str) -> Iterator[tuple[Any, Any, 
             _check_boxes(Path(path))
             yield container, streams[0], min(_length(container, streams[0]), SECONDS)
     except (av.FFmpegError, OSError) as error:
-        raise DataError(
-            f"cannot read the {what} of {path}: {cause(error)}; fetch it again."
-        ) from error
+        fault = f"cannot read the {what} of {path}: {cause(error)}"
+        raise DataError(f"{fault}; fetch it again.") from error
 
 
 def _check_boxes(path: Path) -> None:
@@ -200,9 +195,8 @@ def _check_boxes(path: Path) -> None:
                 return
             position += box
     if position > size:
-        raise DataError(
-            f"the video {path} is truncated: {size} of {position} bytes; fetch it again."
-        )
+        there = f"{size} of {position} bytes"
+        raise DataError(f"the video {path} is truncated: {there}; fetch it again.")
 
 
 def _length(container: Any, stream: Any) -> float:

@@ -9,7 +9,8 @@ from dasp.core.errors import DataError
 from dasp.core.extras import Pillow, extra
 from dasp.core.files import atomic_path, check_writable, remove_parts
 from dasp.core.progress import with_bar
-from dasp.data.clips import FRAMES, Clip, Manifest, listed_clip, read_list, write_labels, write_list
+from dasp.data import clips as lists
+from dasp.data.clips import Clip, Manifest, listed_clip, write_list
 from dasp.data.features import CORRUPTION_SIDE, shorter_side
 from dasp.data.loading import run_jobs
 from dasp.data.media import decode_frames, decode_sound, write_wave
@@ -19,17 +20,13 @@ FRAME_QUALITY = 95
 
 @dataclass(frozen=True)
 class PrepareReport:
-    """The numbers of clips made and kept, and the failures as (video, reason).
-
-    `remade` counts the made clips whose video had been replaced; `unused` are the videos outside
-    of the class directories.
-    """
+    """The numbers of clips made and kept, and what was wrong."""
 
     made: int
     kept: int
-    failed: list[tuple[str, str]]
-    remade: int = 0
-    unused: tuple[str, ...] = ()
+    failed: list[tuple[str, str]]  # (video, reason)
+    remade: int = 0  # of those made, whose video had been replaced
+    unused: tuple[str, ...] = ()  # videos outside of the class directories
 
 
 def prepare_tree(
@@ -40,20 +37,22 @@ def prepare_tree(
     split: str = "test",
     workers: int | None = None,
     show: bool = False,
+    follow_links: bool = False,
 ) -> PrepareReport:
     """Turn the videos below `source` into `root/audio`, `root/video`, `<split>.json`, `labels.csv`.
 
     Classes are the directories `source/<class>/<clip>.mp4`; or, with READ's list `refer` and its
-    label CSV `labels`, the ids and classes of that list, with the videos `<id>.mp4`.
-    A clip whose files all exist is kept, so that an interrupted run continues where it stopped;
-    it is made again if its video was replaced. A video that cannot be read is
-    reported and omitted from the list.
+    label CSV `labels`, the ids and classes of that list, with the videos `<id>.mp4`. A clip whose
+    files all exist is kept unless its video was replaced, so that an interrupted run continues. A
+    video that cannot be read is reported and omitted from the list. Links out of `source` are
+    refused unless `follow_links`.
     """
     extra("av"), extra("soundfile")
     base, folder = Path(root), Path(source)
     if not folder.is_dir():
         raise DataError(f"{source} is not a directory: give the directory of the videos.")
     manifest, videos = _by_list(folder, base, refer, labels) if refer else _by_folder(folder, base)
+    lists.check_links(folder, [str(video.absolute()) for video in videos.values()], follow_links)
     if base.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{root} lies inside {source}: choose a root outside of the videos.")
     todo = [clip for clip in manifest.clips if not _is_made(clip, videos.get(clip.id))]
@@ -64,9 +63,9 @@ def prepare_tree(
         remove_parts(written)
     errors = zip(todo, with_bar(results, len(todo), "prepare", show), strict=True)
     failed = {clip.id: error for clip, error in errors if error is not None}
-    write_labels(base / "labels.csv", manifest.classes)
-    good = [clip for clip in manifest.clips if clip.id not in failed]
-    write_list(base / f"{split}.json", [_entry(clip, manifest.classes) for clip in good])
+    lists.write_labels(base / "labels.csv", manifest.classes)
+    rows = [_entry(clip, manifest.classes) for clip in manifest.clips if clip.id not in failed]
+    write_list(base / f"{split}.json", rows)
     used = set(folder.rglob("*.mp4") if refer else videos.values())
     return PrepareReport(
         made=len(todo) - len(failed),
@@ -81,6 +80,8 @@ def _by_folder(source: Path, root: Path) -> tuple[Manifest, dict[str, Path]]:
     """Return the clips to make from `<class>/<clip>.mp4`, and their videos by id."""
     videos: dict[str, Path] = {}
     for video in sorted(source.glob("*/*.mp4")):
+        lists.check_name(video.parent)
+        lists.check_name(video)
         if video.stem in videos:
             raise DataError(
                 f"duplicated id '{video.stem}': {videos[video.stem]} and {video}; rename one."
@@ -102,7 +103,7 @@ def _by_list(
     """Return the clips to make from a list of READ, and those of their videos that exist by id."""
     if labels is None:
         raise DataError(f"the list {refer} also needs its label CSV: give it with --labels.")
-    manifest = read_list(refer, labels, root, "audio", "video")
+    manifest = lists.read_list(refer, labels, root, "audio", "video", follow_links=True)
     ids = {clip.id for clip in manifest.clips}
     return manifest, {v.stem: v for v in sorted(source.rglob("*.mp4")) if v.stem in ids}
 
@@ -117,7 +118,7 @@ def _make_clip(videos: dict[str, Path], clip: Clip) -> str | None:
     if clip.id not in videos:
         return f"no {clip.id}.mp4 among the videos"
     try:
-        pictures = decode_frames(videos[clip.id], FRAMES)
+        pictures = decode_frames(videos[clip.id], lists.FRAMES)
         sound = decode_sound(videos[clip.id])
     except DataError as error:
         return str(error)
@@ -133,7 +134,7 @@ def _make_clip(videos: dict[str, Path], clip: Clip) -> str | None:
 
 
 def _is_complete(clip: Clip) -> bool:
-    return all(path.exists() for path in (clip.wav, *clip.frames))
+    return all(Path(path).exists() for path in clip.files())
 
 
 def _is_made(clip: Clip, video: Path | None) -> bool:

@@ -1,7 +1,6 @@
 """What a method is: which parameters it trains and what it computes from one batch.
 
-A method has no loop of its own. `dasp.methods.loop` freezes the model, calls `step`, guards the
-update, snapshots and restores, once for all methods.
+`dasp.methods.loop` freezes the model, calls `step` and guards the update, once for all methods.
 """
 
 import inspect
@@ -13,14 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from dasp.core.contract import (
-    HasSharedFusion,
-    check_fused,
-    check_need,
-    check_parts,
-    encode_checked,
-    fuse_checked,
-)
+from dasp.core.contract import check_need, check_parts, encode_checked, fuse_checked
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
@@ -66,8 +58,6 @@ class Method(nn.Module, ABC):
     """False: a batch that lacks a modality is predicted from the others and teaches nothing, as it
     always is for methods of two modalities or of the fusion's attention (`loop.learns_from`)."""
 
-    frozen = False  # whether the present call is one inside `frozen()`, which learns nothing
-
     sharded: ClassVar[bool | str] = False
     """True: `step` learns only through logits of `forward` and a loss that the loop descends, so
     ranks may share a stream (`dasp.methods.distributed`). A text says why not. Not inherited."""
@@ -81,14 +71,15 @@ class Method(nn.Module, ABC):
     group: Ranks = ALONE
     """The processes that share the stream; set by `dasp.adapt`."""
 
+    frozen = False  # whether the present call is one inside `frozen()`, which learns nothing
+
     def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
         super().__init__()
         check_parts(model)
         check_encoders(type(self), model)
         check_seed(seed)
         self.model, self.seed, name = model, seed, type(self).__name__
-        names = self.model.modalities
-        if self.exactly_two_modalities and len(names) != 2:
+        if self.exactly_two_modalities and len(names := self.model.modalities) != 2:
             raise ContractError(f"{name} is defined for two modalities; this model has {names}.")
         for need in self.needs:
             check_need(model, need, name)
@@ -113,10 +104,8 @@ class Method(nn.Module, ABC):
 
     def fit(self, source: Iterable[Inputs]) -> None:  # noqa: ARG002
         """Learn from clean source batches, for methods that use them."""
-        raise ContractError(
-            f"{type(self).__name__} does not use source data in this configuration: "
-            "don't call fit()."
-        )
+        why = "does not use source data in this configuration: don't call fit()."
+        raise ContractError(f"{type(self).__name__} {why}")
 
     def roll_back(self) -> None:
         """Restore the last good weights, for methods whose steps may ask for it."""
@@ -138,39 +127,23 @@ class Method(nn.Module, ABC):
 
     def fuse(self, tokens: Tokens, own_norm: bool = False) -> Fused:
         """Fuse any subset of the modalities; return its result, checked, in float32."""
-        fused = fuse_checked(self.model, with_stand_in(tokens), own_norm=own_norm)
-        return _in_float32(fused, len(next(iter(tokens.values()))))
+        by, count = "fuse_own_norm" if own_norm else "fuse", len(next(iter(tokens.values())))
+        return in_float32(fuse_checked(self.model, with_stand_in(tokens), by), count)
 
     def fuse_with_attention(self, tokens: Tokens) -> tuple[Tensor, Attention]:
         """Run the fusion of a model that `HasAttentionMaps`: return its logits and these maps."""
-        fused = fuse_checked(self.model, tokens, attention=True)
+        fused = fuse_checked(self.model, tokens, "fuse_with_attention")
         assert fused.attention is not None
-        maps = replace(fused.attention, weights=_at_least_float32(fused.attention.weights))
-        return _at_least_float32(fused.logits), maps
-
-    def prepare_fusion(self, tokens: Tokens) -> Any:
-        """Compute what several passes through the fusion share, if the model supports it."""
-        model = self.model
-        return model.prepare_fusion(tokens) if isinstance(model, HasSharedFusion) else tokens
-
-    def fuse_prepared(self, prepared: Any, modalities: Iterable[str], rows: slice) -> Fused:
-        """Run the fusion on some modalities of what was prepared of these rows of a batch."""
-        model, names = self.model, tuple(modalities)
-        if isinstance(model, HasSharedFusion):
-            fused = model.fuse_prepared(prepared, names)
-            fused = check_fused(fused, len(fused.logits), self.model)
-        else:
-            fused = self.fuse({name: prepared[name] for name in names})
-        return _in_float32(fused, rows.stop - rows.start)
+        maps = replace(fused.attention, weights=_float32(fused.attention.weights))
+        return _float32(fused.logits), maps
 
     def fusion_qkv(self) -> list[nn.Parameter]:
         """Return the query, key and value maps of the fusion of a model that `HasFusionQkv`."""
-        found: list[nn.Parameter] = self.model.fusion_qkv()
-        return found
+        return list(self.model.fusion_qkv())
 
     def layer_norms(self) -> list[nn.Parameter]:
         """Return the affine parameters of all LayerNorms of the model."""
-        norms = [module for module in self.model.modules() if isinstance(module, nn.LayerNorm)]
+        norms = (module for module in self.model.modules() if isinstance(module, nn.LayerNorm))
         found = [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
         if not found:
             raise ContractError(f"{type(self).__name__} trains LayerNorms; the model has none.")
@@ -186,14 +159,13 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters(), torch.empty(0)).device
 
 
-def _at_least_float32(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-def _in_float32(fused: Fused, count: int) -> Fused:
+def in_float32(fused: Fused, count: int) -> Fused:
     """Return the first `count` samples of a fused batch, in float32 or better."""
-    embedding, logits = fused.embedding[:count], fused.logits[:count]
-    return Fused(_at_least_float32(embedding), _at_least_float32(logits))
+    return Fused(_float32(fused.embedding[:count]), _float32(fused.logits[:count]))
+
+
+def _float32(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 class MethodRegistry(Registry[type[Method]]):
@@ -205,7 +177,8 @@ class MethodRegistry(Registry[type[Method]]):
         return lambda method: add(check_version(method))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._entries, key=lambda name: self[name].published or "later"))
+        names = super().__iter__()
+        return iter(sorted(names, key=lambda name: self[name].published or "later"))
 
 
 METHODS = MethodRegistry("method")
@@ -235,12 +208,7 @@ def check_encoders(method: type[Method], model: nn.Module) -> None:
 
 
 def hyperparameters(method: type[Method]) -> dict[str, inspect.Parameter]:
-    """Return the hyper-parameters of a method by name, read from its signature.
-
-    >>> from dasp.methods.dasp import Dasp
-    >>> hyperparameters(Dasp)["delta"].default
-    0.05
-    """
+    """Return the hyper-parameters of a method by name, read from its signature."""
     parameters, own = inspect.signature(method).parameters, inspect.Parameter.KEYWORD_ONLY
     return {name: p for name, p in parameters.items() if p.kind is own and name != "seed"}
 
@@ -251,9 +219,8 @@ def build_method(method: str | type[Method], model: nn.Module, seed: int, **hype
     if not (isinstance(build, type) and issubclass(build, Method)):
         raise OptionError(f"method must be a name or a subclass of Method, not {method!r}.")
     known = hyperparameters(build)
-    for name in hyper:
-        if name not in known:
-            raise OptionError(unknown_name(f"option of {build.__name__}", name, known))
+    for name in hyper.keys() - known.keys():
+        raise OptionError(unknown_name(f"option of {build.__name__}", name, known))
     return build(model, seed=seed, **hyper)
 
 

@@ -75,11 +75,8 @@ class Brimpr(Method):
     CMER: the joint prediction, softened by `teacher_temperature`, teaches those in which half of
     one modality's tokens is missing; the weight is larger if that modality is near its source.
     IICL: `contrast` between the modalities' embeddings, each the mean of a pass with the shared
-    norms and one with its own.
-
-    `fit(source)` must be given clean training samples first (the paper uses 32); it keeps their
-    moments without prompts. One sample has no spread, so a batch of one teaches nothing. A step
-    costs the encoders once and a half, and the fusion seven times, six of them with gradient.
+    norms and one with its own. `fit(source)` must be given clean training samples first (the paper
+    uses 32). One sample has no spread, so a batch of one teaches nothing.
     """
 
     version = 1

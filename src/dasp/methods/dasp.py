@@ -50,10 +50,6 @@ def redundancy(embeddings: Embeddings, score: str, dimension_filter: str) -> dic
     dimensions with variance above 1e-8 in the modality itself. "joint" (released): keep those
     whose spread over all modalities' rows together exceeds 5% of the largest spread. With fewer
     than two dimensions kept the score is 0. A dimension that does not vary correlates with none.
-
-    >>> x = torch.tensor([[1.0, 2.0], [2.0, 4.0], [4.0, 8.0]])
-    >>> round(float(redundancy({"audio": x}, "correlation", "own")["audio"]), 6)
-    1.0
     """
     centred = {name: value - value.mean(dim=0) for name, value in embeddings.items()}
     varies = {name: value.square().mean(dim=0) > 1e-8 for name, value in centred.items()}
@@ -128,9 +124,7 @@ class PlasticAdapter(nn.Linear):
 class AdapterPair(nn.Module):
     """The stable and the plastic adapter of one modality, or only one of them (`kinds`)."""
 
-    def __init__(
-        self, dim: int, rank: int, generator: torch.Generator, kinds: Kinds = "both"
-    ) -> None:
+    def __init__(self, dim: int, rank: int, generator: torch.Generator, kinds: Kinds) -> None:
         super().__init__()
         self.has_both = kinds == "both"
         self.stable = nn.Identity() if kinds == "plastic" else StableAdapter(dim, rank, generator)
@@ -182,18 +176,11 @@ class Dasp(Method):
     biased, predict with the "source" model and learn nothing, or "adapt" every modality as an
     unbiased one. `kl_from`: KL("source" ‖ adapted) or KL("adapted" ‖ source).
 
-    Two options are the paper's ablation, which it names but does not define:
-
-    - `adapter_kinds="plastic"` or `"stable"` gives each modality only that adapter: biased or not,
-      it is applied and learns, and as before only unbiased modalities have a KL term. This asks
-      whether two adapters are needed, not whether a modality should adapt at all.
-    - `roles="same"`, without asymmetry: in every modality both adapters are applied and learn, and
-      every modality has a KL term. The diagnosis only decides whether anything is biased.
-    - `roles="opposite"`: biased modalities are treated as unbiased ones (stable adapter, KL) and
-      vice versa. If none is biased and `none_biased` is "adapt", all use the plastic adapter.
-
-    Passes through the fusion: one per modality for the scores (its logits are also p_src), a joint
-    one with gradient, and one more per modality with a KL term of weight above 0.
+    Two options are the paper's ablation, which it names but does not define. `adapter_kinds`
+    "plastic" or "stable" gives each modality only that adapter, which is applied and learns,
+    biased or not. `roles="same"`: both adapters of every modality are applied and learn, and every
+    modality has a KL term. `roles="opposite"`: biased modalities are treated as unbiased ones
+    (stable adapter, KL) and vice versa.
     """
 
     version = 1
@@ -258,8 +245,7 @@ class Dasp(Method):
         if "source" in roles.values():
             return Prediction(source.joint(), diagnosis)
         del source  # it holds much memory
-        adapt = partial(self._adapt, roles=roles)
-        return Prediction(adapted_logits(self, batch, adapt), diagnosis)
+        return Prediction(adapted_logits(self, batch, partial(self._adapt, roles=roles)), diagnosis)
 
     @torch.no_grad()
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
@@ -278,11 +264,10 @@ class Dasp(Method):
 
         `remember` is for methods built on this one whose diagnosis depends on earlier batches.
         """
-        rules = self._rules
         embeddings = {name: self.group.gather(fused.embedding) for name, fused in alone.items()}
-        found = redundancy(embeddings, rules["score"], rules["dimension_filter"])
+        found = redundancy(embeddings, self._rules["score"], self._rules["dimension_filter"])
         scores = {name: float(value) for name, value in found.items()}
-        return diagnose(scores, self.delta, strict=rules["threshold"] == "above")
+        return diagnose(scores, self.delta, strict=self._rules["threshold"] == "above")
 
     def _roles(self, diagnosis: Diagnosis) -> dict[str, Role]:
         """Return what each modality's adapters do in this batch; "source" for all or for none."""
@@ -305,7 +290,6 @@ class Dasp(Method):
     def _with_kl(
         self, loss: Tensor, passes: LearningPasses, diagnosis: Diagnosis, roles: RoleOf
     ) -> Step:
-        """Add the KL terms to the loss of the joint prediction, and take the gradient."""
         weights = {n: weight for n, role in roles.items() if (weight := self._kl_weight(role))}
         total, gradients = passes.gradients(loss, weights, self._kl)
         return Step(passes.logits.detach(), total, diagnosis, gradients)
@@ -315,6 +299,5 @@ class Dasp(Method):
 
     def _kl(self, source: Tensor, adapted: Tensor) -> Tensor:
         """Return L_kl from the logits (b, C) of a modality alone, without and with adapters."""
-        if self._rules["kl_from"] == "source":
-            return kl_divergence(source, adapted)
-        return kl_divergence(adapted, source)
+        forward = self._rules["kl_from"] == "source"
+        return kl_divergence(source, adapted) if forward else kl_divergence(adapted, source)

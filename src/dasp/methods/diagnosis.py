@@ -1,9 +1,8 @@
 """The diagnosis of `Robust`: each modality is compared with itself when clean, over recent samples.
 
-Statistics of whole batches (means, spreads, redundancies) change with the classes that happen to be
-in a batch. The *profile* belongs to a single sample: the length of its embedding and the model's
-uncertainty about it. Its average depends less on the classes (docs/diagnosis.md says how much), and
-a few dozen clean samples are enough to estimate it.
+Statistics of whole batches change with the classes that happen to be in a batch. The *profile*
+belongs to a single sample: the length of its embedding and the model's uncertainty about it. Its
+average depends less on the classes, and a few dozen clean samples are enough to estimate it.
 """
 
 import math
@@ -107,6 +106,7 @@ class Diagnoser(nn.Module):
         self.form = "correlation" if score in ("correlation", "corrected") else "cosine"
         # What χ² with two degrees of freedom exceeds in this share of clean batches.
         self.limit = -2 * math.log(false_alarms)
+        self.frozen = False  # whether earlier batches do not count for the present one
         self.recent = nn.ModuleDict({name: _Queue() for name in names})
         self.clean = nn.ModuleDict({name: CleanProfile() for name in names})
         self.places = {name: place for place, name in enumerate(names)}
@@ -126,9 +126,8 @@ class Diagnoser(nn.Module):
             if spread < 1e-6 * float(alone.embedding.abs().max()):
                 raise InputError(f"all clean samples of '{name}' are alike: give real ones.")
             self.clean[name].fit(profile(alone))  # type: ignore[operator]
-        count = len(next(iter(clean.values())).embedding)
-        whole = range(0, max(count - LEVEL_BATCH, 0) + 1, LEVEL_BATCH)  # batches, at least one
-        batches = [slice(start, start + LEVEL_BATCH) for start in whole]
+        last = max(len(next(iter(clean.values())).embedding) - LEVEL_BATCH, 0)
+        batches = [slice(start, start + LEVEL_BATCH) for start in range(0, last + 1, LEVEL_BATCH)]
         scores = [self._redundancy({n: f.embedding[b] for n, f in clean.items()}) for b in batches]
         for name in clean:
             self.levels[self.places[name]] = sum(s[name] for s in scores) / len(scores)
@@ -136,18 +135,9 @@ class Diagnoser(nn.Module):
 
     @torch.no_grad()
     def forward(
-        self,
-        alone: Mapping[str, Fused],
-        delta: float,
-        remember: bool,
-        group: Ranks = ALONE,
-        frozen: bool = False,
+        self, alone: Mapping[str, Fused], delta: float, remember: bool, group: Ranks = ALONE
     ) -> Diagnosis:
-        """Diagnose the modalities present; with `remember`, the batch counts for later ones.
-
-        If `frozen`, earlier batches do not count for this one.
-        """
-        self.frozen = frozen
+        """Diagnose the modalities present; with `remember`, the batch counts for later ones."""
         if self.score == "profile" and self.fitted:
             return self._by_profile(alone, remember, group)
         rows = {name: group.gather(fused.embedding) for name, fused in alone.items()}

@@ -2,14 +2,13 @@
 
 `Method.forward` runs the model on this rank's samples and returns the logits of all ranks' samples,
 in rank order. Losses, filters, averages and guards therefore see the joined batch, and every rank
-takes the same decisions from the same bytes. The gradient of a loss over all samples flows, on each
-rank, through that rank's own samples only; the sum over the ranks is the gradient of the joined
-batch. It is computed as the mean of gradients that `gather` has multiplied by the number of ranks,
-so that a term without samples (a penalty on the weights), which every rank has, counts once.
+takes the same decisions from the same bytes. The gradient flows, on each rank, through that rank's
+own samples only. That of the joined batch is the mean of the ranks' gradients, which `gather` has
+multiplied by their number: a term without samples (a penalty on the weights) then counts once.
 
-Every message is announced: the ranks first exchange three integers, the point in the protocol
-that each has reached and the size of what follows. A rank that failed announces that instead, so
-the others stop rather than wait. What a call learned is kept when all ranks have announced its end.
+The ranks announce every message by three integers: the point in the protocol that each has reached
+and the size of what follows. A rank that failed announces that instead, so the others stop rather
+than wait. What a call learned is kept when all ranks have announced its end.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,8 @@ from dasp.core.types import Inputs, Tokens
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+    from dasp.methods.base import Method
 
 POINTS = ("failed", "call", "rows", "sum", "clean batch", "end")
 
@@ -75,10 +76,8 @@ class Ranks:
             self.settle()
         except Exception as error:
             if self._open:
-                self._open = False
                 with suppress(RankError):
-                    self._announce("failed")
-                    self._reasons(error)
+                    self._exchange("failed", why=f"{type(error).__name__}: {error}")
             raise
         finally:
             self._open = False
@@ -87,11 +86,12 @@ class Ranks:
         """Begin a call on `rows` samples of this rank; refuse it if the ranks' facts differ."""
         if self.size > 1:
             own = {name: str(fact) for name, fact in facts().items()}
-            found = self._exchange("call", rows, crc32(repr(own).encode()))
+            found = self._exchange("call", rows, crc32(repr(sorted(own.items())).encode()))
             self._parts = [count for count, _ in found]
             if len({code for _, code in found}) > 1:
-                self._open = False
-                raise RankError(self._difference(own))
+                everyone = self._objects(own)
+                for name in dict.fromkeys(name for other in everyone for name in other):
+                    self._same(name, [other.get(name) for other in everyone])
 
     def settle(self) -> None:
         """Wait until all ranks have got this far; none fails from here on."""
@@ -159,43 +159,27 @@ class Ranks:
                 )
             yield {name: self.gather(batch[name]) for name in sorted(batch)}
 
-    def _exchange(self, point: str, *numbers: int) -> list[tuple[int, int]]:
-        """Announce where this rank is, with two numbers; return those of all ranks."""
-        found = self._announce(point, *numbers)
-        if any(code == POINTS.index("failed") for code, *_ in found):
-            self._open = False
-            raise PeerError(f"another rank failed: {self._reasons(None)}")
-        self._same("where they are", [POINTS[code] for code, *_ in found])
-        return [(first, second) for _, first, second in found]
-
-    def _announce(self, point: str, first: int = 0, second: int = 0) -> list[list[int]]:
+    def _exchange(
+        self, point: str, first: int = 0, second: int = 0, why: str | None = None
+    ) -> list[tuple[int, int]]:
+        """Announce where this rank is, with two numbers, or why it failed; return all ranks'."""
         own = torch.tensor([POINTS.index(point), first, second], device=self._device)
         parts = [torch.empty_like(own) for _ in range(self.size)]
         self._send(dist.all_gather, parts, own)
-        found: list[list[int]] = torch.stack(parts).tolist()
-        return found
+        found = torch.stack(parts).tolist()
+        if any(code == POINTS.index("failed") for code, *_ in found):
+            self._open = False
+            reasons = [f"rank {n}, {said}" for n, said in enumerate(self._objects(why)) if said]
+            raise PeerError(f"another rank failed: {'; '.join(reasons)}")
+        self._same("where they are", [POINTS[code] for code, *_ in found])
+        return [(first, second) for _, first, second in found]
 
     def _same(self, what: str, found: Sequence[object]) -> None:
         """Raise on every rank if the ranks found different things."""
         if len(set(found)) > 1:
             self._open = False
-            shown = ", ".join(f"{thing} on rank {rank}" for rank, thing in enumerate(found))
-            raise RankError(f"the ranks differ in {what}: {shown}. All must make the same calls.")
-
-    def _difference(self, own: Mapping[str, str]) -> str:
-        """Say which rank differs from the first, and in what."""
-        first, *others = self._objects(own)
-        for rank, other in enumerate(others, start=1):
-            for name in first:
-                if other.get(name) != first[name]:
-                    shown = f"{first[name]:.80} on rank 0, {other.get(name)!s:.80} on rank {rank}"
-                    return f"the ranks differ in {name}: {shown}. Make it the same on every rank."
-        return "the ranks were given different arguments."
-
-    def _reasons(self, error: Exception | None) -> str:
-        """Exchange why ranks failed: "rank 1, ValueError: …"."""
-        found = self._objects(error and f"{type(error).__name__}: {error}")
-        return "; ".join(f"rank {rank}, {why}" for rank, why in enumerate(found) if why)
+            shown = ", ".join(f"{thing!s:.80} on rank {rank}" for rank, thing in enumerate(found))
+            raise RankError(f"the ranks differ in {what}: {shown}. Make it the same on every rank.")
 
     def _objects(self, own: object) -> list[Any]:
         found: list[Any] = [None] * self.size
@@ -215,12 +199,19 @@ class Ranks:
 ALONE = Ranks(None, torch.device("cpu"))
 
 
+@contextmanager
+def apart(method: "Method") -> Iterator[None]:
+    """Let a method see only this rank's samples within this block."""
+    ranks, method.group = method.group, ALONE
+    try:
+        yield
+    finally:
+        method.group = ranks
+
+
 def with_stand_in(batch: Tokens) -> dict[str, Tensor]:
     """Give a rank without samples one of zeros (0, …) → (1, …): few models run on no samples.
 
     The result is cut off again, so that its gradients exist and are zero.
     """
-    return {
-        name: value if len(value) else torch.cat([value, value.new_zeros(1, *value.shape[1:])])
-        for name, value in batch.items()
-    }
+    return {n: v if len(v) else v.new_zeros(1, *v.shape[1:]) for n, v in batch.items()}

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from dasp.core.contract import HasSharedFusion, check_fused
 from dasp.core.types import Fused, Tokens
-from dasp.methods.base import Method
+from dasp.methods.base import Method, in_float32
 from dasp.methods.distributed import with_stand_in
 
 # Numbers in the tokens of one piece: 7 samples of ViT-B, which keep two cores busy.
@@ -40,13 +41,32 @@ def pieces(batch: Tokens) -> Iterator[tuple[slice, Tokens]]:
         yield rows, {name: tokens[rows] for name, tokens in batch.items()}
 
 
+class Piece:
+    """Some rows of a batch, ready for several passes through the fusion."""
+
+    def __init__(self, method: Method, rows: slice, tokens: Tokens) -> None:
+        self._method, self.rows = method, rows
+        self._shares = isinstance(method.model, HasSharedFusion)
+        self._prepared = method.model.prepare_fusion(tokens) if self._shares else tokens
+
+    def fuse(self, names: Iterable[str]) -> Fused:
+        """Run the fusion on some of the modalities."""
+        model, names = self._method.model, tuple(names)
+        if self._shares:
+            fused = model.fuse_prepared(self._prepared, names)
+            fused = check_fused(fused, len(fused.logits), model)
+        else:
+            fused = self._method.fuse({name: self._prepared[name] for name in names})
+        return in_float32(fused, self.rows.stop - self.rows.start)
+
+
 class SourcePasses:
     """What the source model predicts from each modality alone: `alone` {name: Fused of (B, …)}."""
 
     @torch.no_grad()
     def __init__(self, method: Method, batch: Tokens) -> None:
         self._method, self._names = method, tuple(batch)
-        self._pieces = [(rows, method.prepare_fusion(piece)) for rows, piece in pieces(batch)]
+        self._pieces = [Piece(method, *piece) for piece in pieces(batch)]
         self.alone = {name: self._fused([name]) for name in batch}
 
     @torch.no_grad()
@@ -55,17 +75,13 @@ class SourcePasses:
         return self._method.group.gather(self._fused(self._names).logits)
 
     def _fused(self, names: Iterable[str]) -> Fused:
-        fuse = self._method.fuse_prepared
-        return joined([fuse(prepared, names, rows) for rows, prepared in self._pieces])
+        return joined([piece.fuse(names) for piece in self._pieces])
 
 
 @torch.no_grad()
 def adapted_logits(method: Method, batch: Tokens, adapt: Adapt) -> Tensor:
     """Return the logits (B, C) from adapted tokens, for all ranks' samples."""
-    own = [
-        method.fuse_prepared(method.prepare_fusion(adapt(piece)), batch, rows).logits
-        for rows, piece in pieces(batch)
-    ]
+    own = [Piece(method, rows, adapt(piece)).fuse(batch).logits for rows, piece in pieces(batch)]
     return method.group.gather(torch.cat(own))
 
 
@@ -81,12 +97,9 @@ class LearningPasses:
         self, method: Method, batch: Tokens, adapt: Adapt, alone: Mapping[str, Fused]
     ) -> None:
         self._method, self.alone = method, alone
-        self._pieces = []
-        for rows, piece in pieces(batch):
-            prepared = method.prepare_fusion(adapt(piece))
-            logits = method.fuse_prepared(prepared, batch, rows).logits
-            self._pieces.append((rows, prepared, logits))
-        own = torch.cat([logits.detach() for *_, logits in self._pieces])
+        adapted = (Piece(method, rows, adapt(piece)) for rows, piece in pieces(batch))
+        self._pieces = [(piece, piece.fuse(batch).logits) for piece in adapted]
+        own = torch.cat([logits.detach() for _, logits in self._pieces])
         self.logits = method.group.gather(own).requires_grad_()
 
     def gradients(
@@ -103,18 +116,20 @@ class LearningPasses:
         total = loss.detach()
         found: list[Tensor | None] = [None] * len(parameters)
         while self._pieces:  # each is freed before the next
-            rows, prepared, logits = self._pieces.pop(0)
-            outputs, gradients = [logits], [from_logits[rows].to(logits)]
+            piece, logits = self._pieces.pop(0)
+            outputs, gradients = [logits], [from_logits[piece.rows].to(logits)]
             share = len(logits) * group.size / len(self.logits)
             for name, weight in weights.items() if len(logits) else ():
-                now = self._method.fuse_prepared(prepared, [name], rows).logits
-                term = divergence(self.alone[name].logits[rows], now)
+                term = divergence(self.alone[name].logits[piece.rows], piece.fuse([name]).logits)
                 outputs.append(weight * share * term)
                 gradients.append(torch.ones_like(outputs[-1]))
                 total = total + outputs[-1].detach()
             with torch.autocast(logits.device.type, enabled=False):  # it is for forward passes
                 own = torch.autograd.grad(outputs, parameters, gradients, allow_unused=True)
-            found = [_sum(sum_, new) for sum_, new in zip(found, own, strict=True)]
+            pairs = zip(found, own, strict=True)
+            found = [
+                new if old is None else old if new is None else old + new for old, new in pairs
+            ]
         group.average([total])
         return total, tuple(found)
 
@@ -123,7 +138,3 @@ def joined(parts: Sequence[Fused]) -> Fused:
     """Concatenate the samples of several passes."""
     embedding = torch.cat([part.embedding for part in parts])
     return Fused(embedding, torch.cat([part.logits for part in parts]))
-
-
-def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return other if one is None else one if other is None else one + other

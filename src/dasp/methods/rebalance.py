@@ -2,12 +2,9 @@
 
 It works with any method: `dasp.adapt(model, "dasp", rebalance=0.8)`. A bounded number of the
 stream's predictions is remembered, and a batch's reported logits are its own plus one bias per
-class, under which all of them together spread over the classes more evenly. Losses and gradients
-use the method's own logits.
-
-It assumes that over a few hundred samples all classes are about equally frequent. Where that is
-wrong (few classes occur, or the stream is sorted by class), true frequencies are mistaken for a
-fault of the model and accuracy falls, on clean data too; docs/own_model.md has figures.
+class, under which all of them together spread over the classes more evenly. Losses use the
+method's own logits. Where classes are not about equally frequent over a few hundred samples,
+accuracy falls, on clean data too (docs/own_model.md).
 """
 
 import math
@@ -34,10 +31,9 @@ def rebalance(
         b = λ·log(target / m̃(b)),   m̃ = (n·m + C·target) / (n + C),   1/λ = (1 − s)/s + C/n
 
     found by damped Sinkhorn iterations, each at most λ/(1 + λ) times as far from it as the last.
-    It is a compromise between the rows as they are and an even marginal: strength s = 0 changes
-    nothing, s = 1 asks for the target as firmly as n samples allow. The C imagined uninformative
-    samples keep a short stream from being spread over classes that it had no time to show. A class
-    ruled out by −inf stays so. `target` (C,) are the classes' frequencies, above 0; None: equal.
+    Strength s = 0 changes nothing, s = 1 asks for the target as firmly as n samples allow. The C
+    imagined uninformative samples keep a short stream from being spread over classes that it had no
+    time to show. −inf rules a class out. `target` (C,) are the classes' frequencies; None: equal.
 
     >>> logits = torch.tensor([[3.0, 0.0], [0.2, 0.0], [2.0, 0.0], [0.1, 0.0]])
     >>> logits.argmax(dim=1).tolist(), rebalance(logits, logits[:0], 0.8).argmax(dim=1).tolist()
@@ -95,10 +91,9 @@ def build_rebalancer(method: Method, strength: float, memory: int) -> Rebalancer
     if isinstance(strength, bool) or not (isinstance(strength, int | float) and 0 <= strength <= 1):
         raise OptionError(f"rebalance must be a number from 0 (off) to 1, not {strength!r}.")
     whole(0, rebalance_memory=memory)
-    rebalancer = None
-    if strength > 0:
-        classes = method.model.num_classes
-        empty = torch.empty(0, classes, device=device_of(method.model))
-        rebalancer = Rebalancer(strength, memory * classes, empty)
-    method.register_module("rebalancer", rebalancer)
+    if strength == 0:
+        return None
+    classes = method.model.num_classes
+    empty = torch.empty(0, classes, device=device_of(method.model))
+    method.rebalancer = rebalancer = Rebalancer(strength, memory * classes, empty)
     return rebalancer

@@ -1,8 +1,4 @@
-"""Robust: our own method, DASP for streams as sensors send them.
-
-Small batches, classes that come in a row, several modalities damaged at once, long streams: what
-DASP does there and what each part here is for is measured in docs/robust.md.
-"""
+"""Robust: our own method, DASP for streams as sensors send them (docs/robust.md has figures)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -30,14 +26,12 @@ PATIENCE = 0.02  # how fast the running level follows, per batch
 class Robust(Dasp):
     """DASP that compares each modality with itself when clean, and guards what it learns.
 
-    Paper: none; this method was made for this library in 2026. It builds on He, Guo and Jin,
-    "Decoupling Stability and Plasticity for Multi-Modal Test-Time Adaptation", CVPR 2026, in the
-    released variant (`Dasp`).
+    Paper: none; this method was made for this library in 2026, on the released variant of `Dasp`.
 
-    - `score="profile"`: how far two numbers of each sample are from those of the clean samples
-      given to `fit` (`dasp.methods.diagnosis`). A modality is biased if clean batches would get
-      that far in a share `false_alarms` of cases. Until `fit`, "cosine" is used. "cosine" and
-      "correlation" are DASP's redundancy; "corrected" is the latter without its noise floor.
+    - `score="profile"`: how far each sample's profile (`dasp.methods.diagnosis`) is from those of
+      the clean samples given to `fit`. A modality is biased if clean batches would get that far in
+      a share `false_alarms` of cases. Until `fit`, "cosine" is used. "cosine" and "correlation"
+      are DASP's redundancy; "corrected" is the latter without its noise floor.
     - `level="own"` compares a score with that of the same modality when clean (learned by `fit`,
       or the lowest so far), "lowest" with the lowest of all; the gap must exceed `delta`.
     - `queue`: the number of recent samples that the diagnosis uses if a batch has fewer.
@@ -114,17 +108,17 @@ class Robust(Dasp):
 
         A call inside `frozen()` sees its own samples alone: the queue belongs to another stream.
         """
-        found: Diagnosis = self.diagnoser(alone, self.delta, remember, self.group, self.frozen)
+        self.diagnoser.frozen = self.frozen
+        found: Diagnosis = self.diagnoser(alone, self.delta, remember, self.group)
         return found
 
     def _learn(self, passes: LearningPasses, diagnosis: Diagnosis, roles: RoleOf) -> Step:
         """Check for collapse, then return the prediction with the loss and its gradient."""
         logits = passes.logits
         healthy = self.group.gather(healthy_mix(passes.alone, diagnosis.biased))
-        if self.guard is not None:
-            fallen = self.guard.judge(logits, healthy, self.trainable())
-            if fallen is not None:
-                return Step(logits.detach(), diagnosis=diagnosis, rollback=fallen)
+        fallen = self.guard and self.guard.judge(logits, healthy, self.trainable())
+        if fallen:
+            return Step(logits.detach(), diagnosis=diagnosis, rollback=fallen)
         mix = self.label_mix == "healthy"
         spread = divergence_from_mix(logits, healthy.mean(dim=0)) if mix else diversity(logits)
         loss = spread + self.lambda_ent * entropy(logits).mean()
@@ -158,8 +152,8 @@ class CollapseGuard(nn.Module):
     """Tracks the number of classes predicted, and keeps the last weights that were good.
 
     How many classes a stream shows is unknown, so the adapted predictions are compared with those
-    of single modalities, made by the source model from the same samples: classes that the stream
-    itself lacks are missing in both. All state is in buffers, so resets and states cover it.
+    of single modalities, made by the source model: classes that the stream lacks are missing in
+    both. All state is in buffers, so resets and states cover it.
     """
 
     adapted: Tensor  # (C,) running mean of the adapted predictions
@@ -169,8 +163,8 @@ class CollapseGuard(nn.Module):
 
     def __init__(self, classes: int, weights: Iterable[nn.Parameter]) -> None:
         super().__init__()
-        self.register_buffer("adapted", torch.full((classes,), 1 / classes))
-        self.register_buffer("steady", torch.full((classes,), 1 / classes))
+        for name in ("adapted", "steady"):
+            self.register_buffer(name, torch.full((classes,), 1 / classes))
         self.register_buffer("level", torch.ones(()))
         self.register_buffer("age", torch.zeros((), dtype=torch.int64))
         for place, weight in enumerate(weights):
@@ -188,8 +182,9 @@ class CollapseGuard(nn.Module):
         now, usual = effective_classes(self.adapted), effective_classes(self.steady)
         if now / usual < FALLEN * self.level:
             self.adapted.copy_(self.steady)
-            seen = f"single modalities see {usual:.1f}"
-            return f"predictions collapsed into {now:.1f} classes; {seen}"
+            return (
+                f"predictions collapsed into {now:.1f} classes; single modalities see {usual:.1f}"
+            )
         if self.age % EVERY == 0 and now / usual >= GOOD * self.level:
             for place, weight in enumerate(weights):
                 self.get_buffer(f"good_{place}").copy_(weight)

@@ -1,14 +1,13 @@
 """The state of an adaptation: captured and restored in memory, saved to and loaded from files.
 
-A saved state is one plain dict, or the safetensors file that holds it:
+A saved state is one plain dict, or the safetensors file that holds it and a checksum:
 
     {"format", "method", "hyper": {option: text}, "model": hash of the source weights,
      "batch_index": batches since the last reset, "counters": of the run so far,
      "tensors": {"weight/…", "buffer/…", "optimizer/<weight>/<key>"} on the CPU}
 
-Of the model it holds only the weights that the method trains and the buffers that have changed, so
-it is small. A file also has a checksum of all of this. A state is taken over whole or not at all:
-every field is checked before anything is replaced.
+Of the model it holds only the weights that the method trains and the buffers that have changed. It
+is taken over whole or not at all: every field is checked before anything is replaced.
 """
 
 import hashlib
@@ -58,27 +57,36 @@ class Memory:
             )
         self.weights = {names[id(parameter)]: parameter for parameter in parameters}
         self.optimizer = method.optimizer(parameters, lr) if parameters else None
+        self._rates = [g["lr"] for g in self.optimizer.param_groups] if self.optimizer else []
         self.batch_index = 0
         self._source: Snapshot | None = None
         self._source_digest: str | None = None
         self._copies: dict[str, tuple[Tensor, int, Tensor]] = {}  # of the model's buffers
 
-    def buffers(self) -> dict[str, Tensor]:
-        """Return the method's own buffers (not the model's)."""
-        return {n: b for n, b in self.method.named_buffers() if not n.startswith("model.")}
+    def _tensors(self, whole: bool = True) -> dict[str, Tensor]:
+        """Return all tensors that adapting changes; if not `whole`, the model's buffers alone."""
+        if not whole:
+            return {f"buffer/model.{n}": b for n, b in self.method.model.named_buffers()}
+        found = {f"buffer/{name}": buffer for name, buffer in self.method.named_buffers()}
+        for name, weight in self.weights.items():
+            found[f"weight/{name}"] = weight.detach()
+            moments = self.optimizer.state.get(weight, {}) if self.optimizer else {}
+            for key, value in moments.items():
+                if isinstance(value, Tensor):
+                    found[f"optimizer/{name}/{key}"] = value
+        return found
 
-    def _model_buffers(self) -> dict[str, Tensor]:
-        return {f"model.{n}": b for n, b in self.method.model.named_buffers()}
-
-    def _copy_of(self, name: str, buffer: Tensor) -> Tensor:
-        """Return a copy of a buffer of the model, the same one until the buffer changes.
+    def _copy_of(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a copy; of a buffer of the model, the same one until the buffer changes.
 
         Few models change their buffers in evaluation mode, and some have large ones.
         """
-        known, then, copy = self._copies.get(name, (None, 0, buffer))
-        if known is not buffer or then != _version(buffer) or then < 0:
-            copy = buffer.clone()
-            self._copies[name] = buffer, _version(buffer), copy
+        if not name.startswith("buffer/model."):
+            return tensor.clone()
+        known, then, copy = self._copies.get(name, (None, 0, tensor))
+        if known is not tensor or then != _version(tensor) or then < 0:
+            copy = tensor.clone()
+            self._copies[name] = tensor, _version(tensor), copy
         return copy
 
     def source(self, now: Snapshot | None = None) -> Snapshot:
@@ -108,81 +116,80 @@ class Memory:
         # The sum of squares, not each value: Adam squares them, and an overflow would stay.
         if not all(torch.isfinite(g.square().sum()) for g in gradients):
             return "a gradient is not finite"
-        usual = [group["lr"] for group in self.optimizer.param_groups]
-        try:
-            for group in self.optimizer.param_groups:
-                group["lr"] *= step.rate
-            self.optimizer.step()
-        finally:
-            for group, lr in zip(self.optimizer.param_groups, usual, strict=True):
-                group["lr"] = lr
+        for group, lr in zip(self.optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = lr * step.rate
+        self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if not all(torch.isfinite(p).all() for p in self.weights.values()):
             return "the update made a weight that is not finite: lower lr"
         return None
 
-    def forget_moments(self) -> None:
-        """Clear the optimizer's state, which belongs to weights that were rolled back."""
+    def set_moments(self, tensors: Mapping[str, Tensor]) -> None:
+        """Replace the optimizer's state by copies of those named "optimizer/<weight>/<key>"."""
         if self.optimizer:
             self.optimizer.state.clear()
+            for path, value in tensors.items():
+                if path.startswith("optimizer/"):
+                    name, key = path.removeprefix("optimizer/").rsplit("/", 1)
+                    weight = self.weights[name]
+                    like = weight if value.shape == weight.shape else value  # a counter: the CPU
+                    self.optimizer.state[weight][key] = value.clone().to(like.device)
 
     @torch.no_grad()
     def capture(self, whole: bool = True) -> Snapshot:
         """Copy the state; if not `whole`, only what a call that learns nothing could change."""
-        tensors = {f"buffer/{n}": self._copy_of(n, b) for n, b in self._model_buffers().items()}
-        if not whole:
-            return Snapshot(tensors, self.batch_index, whole=False)
-        tensors |= {f"weight/{n}": p.detach().clone() for n, p in self.weights.items()}
-        tensors |= {f"buffer/{n}": b.clone() for n, b in self.buffers().items()}
-        moments = self.optimizer.state if self.optimizer else {}
-        for name, parameter in self.weights.items():
-            for key, value in moments.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer/{name}/{key}"] = value.clone()
-        return Snapshot(tensors, self.batch_index)
+        tensors = {n: self._copy_of(n, tensor) for n, tensor in self._tensors(whole).items()}
+        return Snapshot(tensors, self.batch_index, whole)
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot, keep_index: bool = False) -> None:
         """Return to a captured state, bit for bit."""
-        for name, buffer in self._model_buffers().items():
-            value = snapshot.tensors[f"buffer/{name}"]
-            if self._copy_of(name, buffer) is not value:
-                _overwrite(buffer, value)
-                self._copies[name] = buffer, _version(buffer), value
+        if snapshot.whole:
+            self.set_moments({})
+        for name, tensor in self._tensors(snapshot.whole).items():
+            value, of_model = snapshot.tensors[name], name.startswith("buffer/model.")
+            if not of_model or self._copy_of(name, tensor) is not value:
+                if tensor.shape != value.shape:
+                    tensor.resize_(value.shape)
+                tensor.copy_(value)
+            if of_model:
+                self._copies[name] = tensor, _version(tensor), value
         if not snapshot.whole:
             return
-        for name, parameter in self.weights.items():
-            parameter.copy_(snapshot.tensors[f"weight/{name}"])
+        for parameter in self.weights.values():
             parameter.grad = None
-        for name, buffer in self.buffers().items():
-            _overwrite(buffer, snapshot.tensors[f"buffer/{name}"])
-        if self.optimizer:
-            self.optimizer.state.clear()
-            for path, value in snapshot.tensors.items():
-                if path.startswith("optimizer/"):
-                    name, key = path.removeprefix("optimizer/").rsplit("/", 1)
-                    parameter = self.weights[name]
-                    moments = value.shape == parameter.shape  # Adam's counter stays on the CPU
-                    value = value.clone().to(parameter.device) if moments else value.clone()
-                    self.optimizer.state[parameter][key] = value
+        self.set_moments(snapshot.tensors)
         if not keep_index:
             self.batch_index = snapshot.batch_index
 
+    @torch.no_grad()
+    def distances(self) -> dict[str, float]:
+        """Return how far the weights are from their source, ‖θ − θ₀‖, by the adapters' modality.
+
+        Weights that belong to no modality's adapter count as "shared".
+        """
+        squares: dict[str, list[Tensor]] = {}
+        source = self.source().tensors
+        for path, weight in self.weights.items():
+            kind, _, rest = path.partition(".")
+            owner = rest.split(".")[0] if kind == "adapters" else "shared"
+            change = weight.float() - source[f"weight/{path}"].float()
+            squares.setdefault(owner, []).append(change.square().sum())
+        return {owner: float(torch.stack(own).sum().sqrt()) for owner, own in squares.items()}
+
     def checksum(self) -> int:
-        """Return a number that differs where ranks' weights differ, independent of the order."""
-        halves = (p.detach().reshape(-1).view(torch.int16) for p in self.weights.values())
-        return int(sum(half.sum() for half in halves))
+        """Return a number that differs where ranks' weights differ."""
+        weights = self.weights.values()
+        return int(sum(p.detach().reshape(-1).view(torch.int16).sum() for p in weights))
 
     def digest(self, source: Snapshot) -> str:
         """Return a hash of the model's weights in the source state: names, shapes and bytes."""
-        digest = hashlib.sha256()
-        model = self.method.model
+        digest, model, tensors = hashlib.sha256(), self.method.model, source.tensors
         for name, value in sorted(model.state_dict().items()):
-            value = source.tensors.get(f"weight/model.{name}", value)
-            value = source.tensors.get(f"buffer/model.{name}", value)
+            value = tensors.get(f"weight/model.{name}", value)
+            value = tensors.get(f"buffer/model.{name}", value)
             digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
-            flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            digest.update(flat.numpy().data)
+            digest.update(_bytes(value))
         digest.update(getattr(model, "faster_encoders", "").encode())  # other tokens, other states
         return digest.hexdigest()
 
@@ -199,9 +206,9 @@ class Memory:
 
         Everything is checked here, before `restore` replaces anything.
         """
-        if not isinstance(state, dict) or state.get("format") != FORMAT:
-            found = state.get("format") if isinstance(state, dict) else type(state).__name__
-            raise StateError(f"{where} is not a saved state (format {found!r}, not {FORMAT!r}).")
+        kind = state.get("format") if isinstance(state, dict) else type(state).__name__
+        if kind != FORMAT:
+            raise StateError(f"{where} is not a saved state (format {kind!r}, not {FORMAT!r}).")
         for key, value in self._belonging().items():
             if state.get(key) != value:
                 difference = _difference(state.get(key, ""), value)
@@ -212,37 +219,34 @@ class Memory:
         index, tensors = state.get("batch_index"), state.get("tensors")
         if type(index) is not int or not 0 <= index < MANY or not isinstance(tensors, dict):
             raise StateError(f"{where}: batch_index {index!r} or its tensors are damaged.")
-        model = {f"buffer/{n}" for n in self._model_buffers()}
-        tensors = {n: v for n, v in self.source().tensors.items() if n in model} | tensors
-        if wrong := [f"{name} {why}" for name, why in self._misfits(tensors)]:
+        tensors = {n: self.source().tensors[n] for n in self._tensors(whole=False)} | tensors
+        if wrong := list(self._misfits(tensors)):
             raise StateError(f"{where} is damaged or does not fit: {'; '.join(wrong[:5])}.")
         return Snapshot(tensors, index)
 
-    def _misfits(self, tensors: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield each tensor that is missing, of no use, or cannot be what it should be."""
-        weights = {f"weight/{n}": w for n, w in self.weights.items()}
-        buffers = {f"buffer/{n}": b for n, b in (self._model_buffers() | self.buffers()).items()}
-        needed = weights | buffers
-        yield from ((name, "is missing") for name in needed if name not in tensors)
+    def _misfits(self, tensors: dict[str, Any]) -> Iterator[str]:
+        """Say of each tensor that is missing, of no use, or cannot be what it should be."""
+        needed = {n: v for n, v in self._tensors().items() if not n.startswith("optimizer/")}
+        yield from (f"{name} is missing" for name in needed if name not in tensors)
         keys: dict[str, set[str]] = {}  # of the optimizer's tensors, by weight
         for name, value in tensors.items():
             weight, _, key = name.removeprefix("optimizer/").rpartition("/")
             moment = name.startswith("optimizer/") and weight in self.weights
             like = self.weights[weight] if moment else needed.get(name)
-            if like is None or not isinstance(value, Tensor):
-                yield name, "is not part of this adaptation"
-            elif name in buffers:  # which may grow
-                if value.dtype != like.dtype or value.ndim != like.ndim:
-                    yield name, f"has {_kind(value)} instead of {_kind(like)}"
-            elif value.shape != like.shape and not (moment and value.numel() == 1):
-                yield name, f"has {_kind(value)} instead of {_kind(like)}"
-            elif value.dtype != like.dtype or not torch.isfinite(value).all():
-                yield name, f"has {_kind(value)}, or values that are not finite"
             if moment:
                 keys.setdefault(weight, set()).add(key)
+            if like is None or not isinstance(value, Tensor):
+                yield f"{name} is not part of this adaptation"
+                continue
+            grows, single = name.startswith("buffer/"), moment and value.numel() == 1
+            fits = single or (value.ndim == like.ndim if grows else value.shape == like.shape)
+            if value.dtype != like.dtype or not fits:
+                yield f"{name} has {_kind(value)} instead of {_kind(like)}"
+            elif not grows and not torch.isfinite(value).all():
+                yield f"{name} has values that are not finite"
         whole = set().union(*keys.values())
         for weight, found in keys.items():
-            yield from ((f"optimizer/{weight}/{key}", "is missing") for key in whole - found)
+            yield from (f"optimizer/{weight}/{key} is missing" for key in whole - found)
 
     def _belonging(self) -> State:
         if self._source_digest is None:  # hashed once
@@ -256,12 +260,6 @@ def describe(method: Method) -> State:
     name = next((name for name in METHODS if METHODS[name] is kind), kind.__qualname__)
     hyper = {option: repr(getattr(method, option, None)) for option in hyperparameters(kind)}
     return {"method": name, "hyper": hyper}
-
-
-def _overwrite(buffer: Tensor, value: Tensor) -> None:
-    if buffer.shape != value.shape:
-        buffer.resize_(value.shape)
-    buffer.copy_(value)
 
 
 def _version(tensor: Tensor) -> int:
@@ -315,8 +313,12 @@ def _checksum(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256(json.dumps(dict(texts), sort_keys=True).encode())
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {_kind(value)}\n".encode())
-        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(_bytes(value))
     return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 class Checkpoint:

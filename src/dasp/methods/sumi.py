@@ -57,9 +57,7 @@ class Sumi(Method):
     least alone_floor) and the joint prediction is certain enough (H at most joint_limit).
 
     `stream_length` is the number of batches until the next reset (times `steps`, if that is not
-    1), which decides how far the stream has gone: t/T. Beyond it t/T stays at 1. A step costs the
-    encoders once and the fusion three times (in the second half of the stream only one of them
-    with gradient); the prediction that counts is one more forward, after the update.
+    1), which decides how far the stream has gone: t/T. Beyond it t/T stays at 1.
     """
 
     version = 1
@@ -121,10 +119,8 @@ class Sumi(Method):
     def _time(self) -> float:
         """Return t/T, the share of the stream that has passed."""
         if self.stream_length is None:
-            raise OptionError(
-                "Sumi needs the number of batches until the next reset: "
-                'dasp.adapt(model, "sumi", stream_length=100).'
-            )
+            call = 'dasp.adapt(model, "sumi", stream_length=100)'
+            raise OptionError(f"Sumi needs the number of batches until the next reset: {call}.")
         return min(int(self.seen) / self.stream_length, 1.0)
 
     def _alone(self, tokens: Tokens) -> list[Tensor]:

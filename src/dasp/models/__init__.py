@@ -19,17 +19,6 @@ from dasp.models.weights import (
 from dasp.models.wrap import Wrapped, wrap
 
 __all__ = [
-    "MODELS",
-    "CavMae",
-    "CavMaeDepth",
-    "Toy",
-    "Wrapped",
-    "faster",
-    "load_model",
-    "load_trained",
-    "load_weights",
-    "pretrained_names",
-    "pretrained_path",
-    "save_weights",
-    "wrap",
-]
+    "MODELS", "CavMae", "CavMaeDepth", "Toy", "Wrapped", "faster", "load_model", "load_trained",
+    "load_weights", "pretrained_names", "pretrained_path", "save_weights", "wrap",
+]  # fmt: skip

@@ -30,8 +30,7 @@ class OwnNormBlock(Block):
     def alone(self, x: Tensor, name: str) -> Tensor:
         """(B, N, D) → (B, N, D), with the norms of one modality."""
         x = x + self.attn(self.own_norm1[name](x))
-        out: Tensor = x + self.mlp(self.own_norm2[name](x))
-        return out
+        return x + self.mlp(self.own_norm2[name](x))  # type: ignore[no-any-return]
 
 
 class CavMae(TokenModel):
@@ -71,17 +70,13 @@ class CavMae(TokenModel):
         super().__init__()
         self.config = sizes
         self.embed_dim, self.num_classes = embed_dim, num_classes
-        self.input_shapes = {
-            "audio": (audio_length, mel_bins),
-            "video": (3, image_size, image_size),
-        }
+        pictures = (3, image_size, image_size)
+        self.input_shapes = {"audio": (audio_length, mel_bins), "video": pictures}
         side = image_size // patch
         grids = {"audio": (mel_bins // patch, audio_length // patch), "video": (side, side)}
+        channels = {"audio": 1, "video": 3}
         self.patch_embed = nn.ModuleDict(
-            {
-                "audio": nn.Conv2d(1, embed_dim, patch, stride=patch),
-                "video": nn.Conv2d(3, embed_dim, patch, stride=patch),
-            }
+            {n: nn.Conv2d(count, embed_dim, patch, stride=patch) for n, count in channels.items()}
         )
         self.positions = nn.ParameterDict(
             {name: sincos_positions(*grids[name], embed_dim) for name in MODALITIES}
@@ -103,10 +98,8 @@ class CavMae(TokenModel):
     def _embed_one(self, name: str, value: Tensor) -> Tensor:
         expected = self.input_shapes[name]
         if tuple(value.shape[1:]) != expected:
-            raise InputError(
-                f"'{name}' has shape {tuple(value.shape)}, expected (B, "
-                f"{', '.join(map(str, expected))})."
-            )
+            wanted = ", ".join(map(str, ("B", *expected)))
+            raise InputError(f"'{name}' has shape {tuple(value.shape)}, expected ({wanted}).")
         if name == "audio":
             value = value.unsqueeze(1).transpose(2, 3)  # (B, T, mel) → (B, 1, mel, T)
         x = self.patch_embed[name](value).flatten(2).transpose(1, 2)  # (B, D, h, w) → (B, N, D)
@@ -128,8 +121,7 @@ class CavMae(TokenModel):
 class CavMaeDepth(CavMae):
     """`CavMae` with a third sensor: depth (B, 3, range_size, range_size), with its own ViT.
 
-    Prompts, own norms and attention maps work for depth too. Further sizes are those of `CavMae`;
-    `range_blocks` is the number of blocks of the third encoder.
+    Further sizes are those of `CavMae`; `range_blocks` are the blocks of the third encoder.
 
     >>> model = CavMaeDepth(embed_dim=32, num_heads=2, depth=1, audio_length=32, image_size=32,
     ...                     num_classes=10)
@@ -151,16 +143,15 @@ class CavMaeDepth(CavMae):
         width, side = self.embed_dim, range_size // range_patch
         size = (width, self.config["num_heads"], self.config["mlp_ratio"])
         self.input_shapes["depth"] = (DEPTH_CHANNELS, range_size, range_size)
-        self.patch_embed["depth"] = nn.Conv2d(
-            DEPTH_CHANNELS, width, range_patch, stride=range_patch
-        )
+        self.patch_embed["depth"] = nn.Conv2d(DEPTH_CHANNELS, width, range_patch, range_patch)
         self.positions["depth"] = sincos_positions(side, side, width)
         self.modality_vectors["depth"] = torch.randn(1, 1, width) * 0.02
         self.blocks["depth"] = nn.ModuleList(Block(*size) for _ in range(range_blocks))
-        for block in self.shared_blocks:
-            block.own_norm1["depth"] = nn.LayerNorm(width)
-            block.own_norm2["depth"] = nn.LayerNorm(width)
-        self.own_norm["depth"] = nn.LayerNorm(width)
+        own = [
+            norms for block in self.shared_blocks for norms in (block.own_norm1, block.own_norm2)
+        ]
+        for norms in (*own, self.own_norm):
+            norms["depth"] = nn.LayerNorm(width)
 
 
 def _check_multiple(sizes: Mapping[str, Any], name: str, of: str) -> None:

@@ -26,6 +26,7 @@ Kind = Literal["bfloat16", "int8", "compiled"]
 Encode = Callable[[Inputs], dict[str, Tensor]]
 Int8Weight = tuple[Tensor, Tensor]  # (K, N) int8 of a weight (N, K), and its (N,) scales
 Way = Callable[[Encode, Inputs], dict[str, Tensor]]  # runs an `encode` on inputs
+Maker = Callable[[nn.Module], Way]
 COMPILED_FORMS = 64  # models of a class × sets of modalities × fixed and dynamic batch size
 LARGEST = 127  # of a signed byte; -128 is not used, so that the range is symmetric
 TINY = 1e-30  # avoids 0 / 0 for a token of zeros
@@ -36,13 +37,9 @@ CUDA_ROWS, CUDA_MULTIPLE = 17, 8  # smallest number of rows, and factor of width
 def faster(model: nn.Module, kind: Kind) -> nn.Module:
     """Return a model like `model` with a faster `encode`; `model` itself is not changed.
 
-    It has every attribute and method of `model` and shares its weights (the same objects). Its
-    `encode` returns float32 tokens without gradient; everything else is exact.
-    docs/faster_encoders.md has the speed and effect of each kind:
-
-    - "bfloat16": matrix products and attention of the encoders in bfloat16 (`torch.autocast`).
-    - "int8": their linear layers in 8-bit integers.
-    - "compiled": the same arithmetic, fused by `torch.compile`; the first batch takes long.
+    It shares every attribute and weight of `model`. Its `encode` returns float32 tokens without
+    gradient: "bfloat16" by `torch.autocast`, "int8" with its linear layers in 8-bit integers,
+    "compiled" by `torch.compile`. docs/faster_encoders.md has the speed and effect of each.
 
     >>> from dasp.models import Toy
     >>> fast = faster(Toy(), "int8")
@@ -69,9 +66,8 @@ class _Faster(nn.Module):
     @torch.no_grad()
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
         """Encode any subset of the modalities to float32 tokens, regardless of `autocast`."""
-        encode: Encode = super().encode  # type: ignore[misc]
         with torch.autocast(_device(self).type, enabled=False):
-            tokens = self._way(encode, inputs)
+            tokens = self._way(super().encode, inputs)  # type: ignore[misc]
         return {name: value.float() for name, value in tokens.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -94,12 +90,10 @@ def _bfloat16(model: nn.Module) -> Way:
 
 def _int8(model: nn.Module) -> Way:
     """Run the linear layers of `encode` in 8 bits; raise an error if it has none."""
-    name = type(model).__name__
-    fault = f"encode() of {name} has no nn.Linear to run in int8: choose bfloat16 or compiled."
+    fault = f"encode() of {type(model).__name__} has no nn.Linear: choose bfloat16 or compiled."
     if not any(isinstance(module, nn.Linear) for module in model.modules()):
         raise ContractError(fault)
-    instructions = ("avx512_vnni", "avx_vnni", "amx_int8", "dot", "i8mm")
-    _warn_if_slow("int8", _device(model), *instructions)
+    _warn_if_slow("int8", _device(model), "avx512_vnni", "avx_vnni", "amx_int8", "dot", "i8mm")
     linears = Int8Linears()
 
     def run(encode: Encode, inputs: Inputs) -> dict[str, Tensor]:
@@ -126,8 +120,7 @@ def _compiled(model: nn.Module) -> Way:
         try:
             # Above its limit torch silently falls back to plain code.
             with torch._dynamo.config.patch(recompile_limit=COMPILED_FORMS):
-                tokens: dict[str, Tensor] = compile_once(encode)(inputs)
-                return tokens
+                return compile_once(encode)(inputs)  # type: ignore[no-any-return]
         except torch._dynamo.exc.TorchDynamoException as error:
             raise ContractError(
                 f"these encoders cannot be compiled here: {str(error).splitlines()[0]} Choose "
@@ -137,11 +130,7 @@ def _compiled(model: nn.Module) -> Way:
     return run
 
 
-WAYS: dict[str, Callable[[nn.Module], Way]] = {
-    "bfloat16": _bfloat16,
-    "int8": _int8,
-    "compiled": _compiled,
-}
+WAYS: dict[str, Maker] = {"bfloat16": _bfloat16, "int8": _int8, "compiled": _compiled}
 
 
 def _warn_if_slow(kind: str, device: torch.device, *instructions: str) -> None:
@@ -152,32 +141,22 @@ def _warn_if_slow(kind: str, device: torch.device, *instructions: str) -> None:
         read = getattr(torch.cpu, "get_capabilities", None)  # an older torch cannot tell
         able = read is None or any(read().get(name) for name in instructions)
     if not able:
-        warnings.warn(
-            f"this processor has no instructions for products of {kind} numbers: {kind} encoders "
-            "will be slower than float32 ones here.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        fault = f"this processor has no instructions for products of {kind} numbers"
+        warnings.warn(f"{fault}: float32 is faster here.", RuntimeWarning, stacklevel=4)
 
 
 def _check_can_be_faster(model: nn.Module) -> None:
     name = type(model).__name__
     if isinstance(model, _Faster):
-        raise OptionError(
-            f"the encoders of this {name} are already {model.faster_encoders}: give faster() the "
-            "original model."
-        )
+        fault = f"the encoders of this {name} are already {model.faster_encoders}"
+        raise OptionError(f"{fault}: give faster() the original model.")
     if isinstance(model, torch.jit.ScriptModule) or "encode" in vars(model):
-        raise ContractError(
-            f"encode() of this {name} is already compiled or wrapped, not a method of its class: "
-            "give faster() the original model."
-        )
+        fault = f"encode() of this {name} is already compiled or wrapped"
+        raise ContractError(f"{fault}: give faster() the original model.")
     other = {p.dtype for p in model.parameters() if p.is_floating_point()} - {torch.float32}
     if other:
-        raise ContractError(
-            f"faster() takes a model in float32 and {name} has {', '.join(map(str, other))}: pass "
-            "model.float()."
-        )
+        fault = f"faster() takes a model in float32 and {name} has {', '.join(map(str, other))}"
+        raise ContractError(f"{fault}: pass model.float().")
 
 
 def _twin(model: nn.Module, kind: type[nn.Module], **more: Any) -> nn.Module:
@@ -208,10 +187,7 @@ def quantise_weight(weight: Tensor) -> Int8Weight:
 
 
 def int8_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-    """Map (..., K) → (..., N) by an exact product of integers; return float32.
-
-    A token that is not finite stays so and does not affect the others.
-    """
+    """Map (..., K) → (..., N) by an exact product of integers; return float32."""
     integers, outputs = weight
     flat = x.reshape(-1, x.shape[-1])  # (M, K)
     out = flat.new_empty(len(flat), len(outputs))
@@ -232,8 +208,7 @@ def int8_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
 class Int8Linears(TorchFunctionMode):
     """Inside this context, every linear layer with a float32 parameter runs in 8 bits.
 
-    Weights are rounded on first use, and again after a change. Other maps (with computed weights,
-    inside `nn.MultiheadAttention`, convolutions) are not affected.
+    Weights are rounded on first use, and again after a change.
     """
 
     def __init__(self) -> None:
@@ -242,11 +217,12 @@ class Int8Linears(TorchFunctionMode):
         self._known: dict[nn.Parameter, tuple[tuple[int, int], Int8Weight]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        run = self._linear if func is F.linear else func
-        return run(*args, **(kwargs or {}))
+        return (self._linear if func is F.linear else func)(*args, **(kwargs or {}))
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        if not (isinstance(weight, nn.Parameter) and _fits(input, weight)):
+        single = input.dtype == weight.dtype == torch.float32 and input.numel() > 0
+        odd = input.is_cuda and any(size % CUDA_MULTIPLE for size in weight.shape)
+        if not isinstance(weight, nn.Parameter) or not single or odd:
             return F.linear(input, weight, bias)
         # What changes when a parameter is modified in place or moved:
         state = -1 if weight.is_inference() else weight._version, weight.data_ptr()
@@ -254,9 +230,3 @@ class Int8Linears(TorchFunctionMode):
             self._known[weight] = state, quantise_weight(weight)
         self.count += 1
         return int8_linear(input, self._known[weight][1], bias)
-
-
-def _fits(x: Tensor, weight: Tensor) -> bool:
-    single = x.dtype == weight.dtype == torch.float32
-    odd = x.is_cuda and any(size % CUDA_MULTIPLE for size in weight.shape)
-    return single and x.numel() > 0 and not odd

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 import torch.nn.functional as F
@@ -43,8 +43,7 @@ class SelfAttention(nn.Module):
         return q, k, v
 
     def _join(self, x: Tensor) -> Tensor:
-        projected: Tensor = self.proj(x.transpose(1, 2).flatten(2))  # (B, H, N, D/H) → (B, N, D)
-        return projected
+        return self.proj(x.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -65,14 +64,12 @@ class Block(nn.Module):
 
     def start(self, x: Tensor) -> Tensor:
         """Return queries, keys and values (B, N, 3D); each depends only on its own token."""
-        qkv: Tensor = self.attn.qkv(self.norm1(x))
-        return qkv
+        return self.attn.qkv(self.norm1(x))  # type: ignore[no-any-return]
 
     def finish(self, x: Tensor, qkv: Tensor) -> Tensor:
         """(B, N, D) and its queries, keys and values (B, N, 3D) → (B, N, D)."""
         x = x + self.attn.attend(qkv)
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
 
     def with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B, N, D) → (B, N, D) and the attention weights (B, heads, N, N)."""
@@ -80,11 +77,9 @@ class Block(nn.Module):
         x = x + mixed
         return x + self.mlp(self.norm2(x)), weights
 
-    def alone(self, x: Tensor, name: str) -> Tensor:
+    def alone(self, x: Tensor, name: str) -> Tensor:  # noqa: ARG002
         """(B, N, D) → (B, N, D) of one modality, with its own norms if the block has any."""
-        del name
-        out: Tensor = self(x)
-        return out
+        return self(x)  # type: ignore[no-any-return]
 
 
 def own_norms(dim: int, names: Iterable[str]) -> nn.ModuleDict:
@@ -93,16 +88,12 @@ def own_norms(dim: int, names: Iterable[str]) -> nn.ModuleDict:
 
 
 class TokenModel(nn.Module):
-    """A model of the contract made of blocks, with optional parts for methods that need them.
-
-    A subclass has `embed`, and the modules `blocks` (of each encoder), `shared_blocks` (of the
-    fusion), `norm`, `own_norm` (of each modality) and `head`.
-    """
+    """A model of the contract made of blocks, with optional parts for methods that need them."""
 
     modalities: tuple[str, ...]
-    blocks: nn.ModuleDict
-    shared_blocks: Sequence[Block]
-    own_norm: nn.ModuleDict
+    blocks: nn.ModuleDict  # of each encoder
+    shared_blocks: Sequence[Block]  # of the fusion
+    own_norm: nn.ModuleDict  # of each modality
     norm: nn.Module
     head: nn.Module
 
@@ -144,13 +135,10 @@ class TokenModel(nn.Module):
         """Return the number of blocks of each encoder."""
         return {name: len(self.blocks[name]) for name in self.modalities}  # type: ignore[arg-type]
 
-    def encode_prompted(
-        self, embedded: Tokens, prompts: Mapping[str, Tensor]
-    ) -> dict[str, Layered]:
+    def encode_prompted(self, embedded: Tokens, prompts: Tokens) -> dict[str, Layered]:
         """Encode embedded tokens with prompts (L, P, D) before each block, removed after it.
 
-        The features after a block are the token means of its output, normalised by the next
-        block's first norm, or by that of the fusion after the last block.
+        The features after a block are the means of its tokens after the next block's first norm.
         """
         layered = {}
         for name, x in embedded.items():
@@ -176,14 +164,12 @@ class TokenModel(nn.Module):
 
     def _join(self, tokens: Tokens) -> tuple[Tensor, dict[str, slice]]:
         """Concatenate tokens to (B, N, D) and return the span of each modality."""
-        parts = {name: tokens[name] for name in self.modalities if name in tokens}
-        if not parts:
+        names = [name for name in self.modalities if name in tokens]
+        if not names:
             raise InputError(f"fuse() needs tokens of at least one of {self.modalities}.")
-        spans, start = {}, 0
-        for name, part in parts.items():
-            spans[name] = slice(start, start + part.shape[1])
-            start = spans[name].stop
-        return torch.cat(list(parts.values()), dim=1), spans
+        ends = [0, *accumulate(tokens[name].shape[1] for name in names)]
+        spans = {name: slice(*ends[i : i + 2]) for i, name in enumerate(names)}
+        return torch.cat([tokens[name] for name in names], dim=1), spans
 
     def _classify(
         self, x: Tensor, norm: nn.Module | None = None, attention: Attention | None = None
@@ -194,10 +180,7 @@ class TokenModel(nn.Module):
 
 @dataclass(frozen=True)
 class Prepared:
-    """Tokens x (B, N, D) of all modalities with queries, keys and values qkv (B, N, 3D).
-
-    They are stored once: the part of one modality (`spans`), or of all, is a view.
-    """
+    """Tokens x (B, N, D) of all modalities with queries, keys and values qkv (B, N, 3D)."""
 
     x: Tensor
     qkv: Tensor

@@ -61,8 +61,6 @@ class Toy(TokenModel):
         """Return the tokens that enter the first block: (B, steps, features) → (B, steps, D)."""
         for name, value in inputs.items():
             if value.ndim != 3 or value.shape[2] != self.features:
-                raise InputError(
-                    f"'{name}' has shape {tuple(value.shape)}, this model takes "
-                    f"(B, steps, {self.features})."
-                )
+                wanted = f"this model takes (B, steps, {self.features})"
+                raise InputError(f"'{name}' has shape {tuple(value.shape)}, {wanted}.")
         return {name: self.encoders[name](value) for name, value in inputs.items()}

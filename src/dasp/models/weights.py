@@ -24,9 +24,8 @@ from dasp.models.cav_mae import CavMae, CavMaeDepth
 from dasp.models.toy import Toy
 
 MODELS: Registry[type[nn.Module]] = Registry("model")
-MODELS.register("cav_mae")(CavMae)
-MODELS.register("cav_mae_depth")(CavMaeDepth)
-MODELS.register("toy")(Toy)
+for _name, _model in (("cav_mae", CavMae), ("cav_mae_depth", CavMaeDepth), ("toy", Toy)):
+    MODELS.register(_name)(_model)
 
 VIT_WIDTHS = (192, 384, 768, 1024)
 BASE = "base"  # metadata key: the packaged model to which the rest of the tensors is equal
@@ -59,9 +58,8 @@ def load_model(
 ) -> nn.Module:
     """Build a model and load its weights: `load_model("cav_mae", weights="vgg_65.5.pth")`.
 
-    A packaged model needs only its name: "sounding_shapes_0". Sizes that are not given are read
-    from the checkpoint: stored by `save_weights`, or inferred from the shapes of its tensors. The
-    model is returned in evaluation mode.
+    A packaged model needs only its name: "sounding_shapes_0". Sizes that are not given are those
+    stored in the file, or follow from the shapes of its tensors.
     """
     if name in pretrained_names() and weights is None and not sizes:
         return load_trained(pretrained_path(name))
@@ -90,10 +88,8 @@ def _build(name: str, file: WeightsFile, sizes: dict[str, Any]) -> nn.Module:
     if name == "cav_mae" and not file.config:
         config = infer_cav_mae_config(file.state, sizes.get("mel_bins", 128)) | sizes
         if "num_heads" not in config:
-            raise OptionError(
-                f"the number of heads of a checkpoint of width {config['embed_dim']} is unknown: "
-                "give num_heads=…."
-            )
+            width = config["embed_dim"]
+            raise OptionError(f"the heads of a width of {width} are unknown: give num_heads=….")
     return load_weights(MODELS[name](**config), file.state).eval()
 
 
@@ -122,10 +118,7 @@ def from_published(name: str) -> str:
 
 
 def read_weights(path: str | Path) -> WeightsFile:
-    """Read a safetensors file, or a pickle of tensors (other objects are never executed).
-
-    If it only has the tensors that differ from a packaged model, the others are read from there.
-    """
+    """Read a safetensors file, or a pickle of tensors (other objects are never executed)."""
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"no weights at {path}: give the path of a .safetensors or .pth file.")
@@ -134,9 +127,9 @@ def read_weights(path: str | Path) -> WeightsFile:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        fault = "it is damaged or contains other objects, which are never executed"
         raise WeightsError(
-            f"{path} is not a checkpoint of plain tensors ({error}): "
-            "it is damaged or contains other objects, which are never executed."
+            f"{path} is not a checkpoint of plain tensors ({error}): {fault}."
         ) from error
     for wrapper in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
@@ -160,10 +153,9 @@ def _read_safetensors(path: Path) -> WeightsFile:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
-    """Load the tensors of a checkpoint into `model`, strictly, and return the model.
+    """Load tensors under published names or ours into `model`, all or none, and return the model.
 
-    Keys may be published ones, with or without `module.`, or ours. An error lists all keys that
-    are missing, unexpected or of another shape; the model is then not changed.
+    An error lists all keys that are missing, unexpected or of another shape.
     """
     state = {from_published(name): value for name, value in weights.items()}
     wanted = model.state_dict()
@@ -176,11 +168,9 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
             if name in state and state[name].shape != wanted[name].shape
         ],
     }
-    if any(problems.values()):
-        lists = "; ".join(
-            f"{len(names)} {kind}: {', '.join(names)}" for kind, names in problems.items() if names
-        )
-        raise WeightsError(f"these weights do not fit {type(model).__name__}: {lists}.")
+    lists = [f"{len(own)} {kind}: {', '.join(own)}" for kind, own in problems.items() if own]
+    if lists:
+        raise WeightsError(f"these weights do not fit {type(model).__name__}: {'; '.join(lists)}.")
     model.load_state_dict(state)
     return model
 
@@ -202,11 +192,7 @@ def save_weights(model: nn.Module, path: str | Path, base: str | None = None) ->
 
 
 def infer_cav_mae_config(state: Mapping[str, Tensor], mel_bins: int = 128) -> dict[str, Any]:
-    """Infer the sizes of a CAV-MAE from its tensors.
-
-    The number of heads cannot be inferred: it is only set for the widths of the ViT family, whose
-    heads are 64 wide.
-    """
+    """Infer the sizes of a CAV-MAE from its tensors; heads only of a ViT's width, 64 each."""
     ours = {from_published(name): value.shape for name, value in state.items()}
     try:
         dim, *_, patch = ours["patch_embed.video.weight"]  # (D, 3, patch, patch)
@@ -220,9 +206,8 @@ def infer_cav_mae_config(state: Mapping[str, Tensor], mel_bins: int = 128) -> di
             "num_classes": ours["head.1.weight"][0],
         }
     except KeyError as error:
-        raise WeightsError(
-            f"these are not the weights of a fine-tuned CAV-MAE: no {error}."
-        ) from error
+        fault = "these are not the weights of a fine-tuned CAV-MAE"
+        raise WeightsError(f"{fault}: no {error}.") from error
     sizes["depth"] = len({n.split(".")[2] for n in ours if n.startswith("blocks.audio.")})
     sizes["fusion_depth"] = len({n.split(".")[1] for n in ours if n.startswith("shared_blocks.")})
     return sizes | ({"num_heads": dim // 64} if dim in VIT_WIDTHS else {})

@@ -1,7 +1,7 @@
 """Follow the event log of a process that runs elsewhere, without writing to it."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,6 @@ from typing import Any
 from dasp.core.errors import DataError
 from dasp.page.runner import Feed, Point, Update, finite
 from dasp.service.events import Event, older, parsed
-
-ODD = ""  # the kind of a line that is not an event
 
 
 class LogFeed(Feed):
@@ -22,12 +20,10 @@ class LogFeed(Feed):
         self._path = Path(path)
         if not self._path.is_file():
             raise DataError(f"no event log at {path}: start the process with log='{path}' first.")
-        self._events = _tail(self._path)
+        self._lines = _tail(self._path)
         self._modalities: list[str] = []
         self._run: Event = {}  # the log's "start" event
-        self._keep: int | None = (
-            0  # of the next batch; 0 makes browsers start over, with a new `about`
-        )
+        self._keep: int | None = 0  # of the next batch; 0: browsers start over, with a new `about`
         self._notes: list[str] = []
         self._odd = 0  # lines that are not events
 
@@ -38,7 +34,7 @@ class LogFeed(Feed):
 
     def about(self) -> dict[str, Any]:
         """Return what the "start" event says of the run."""
-        method = self._run.get("method", "")
+        method = self._run.get("method") or ""
         return {
             "title": f"{self._path.name}: {method}".rstrip(": "),
             "mode": "monitor",
@@ -46,17 +42,18 @@ class LogFeed(Feed):
             "modalities": self._modalities,
             "lanes": [],
             "watched": method.upper() or "the process",
-            "profile": self._run.get("hyper", {}).get("score") == repr("profile"),
+            "profile": (self._run.get("hyper") or {}).get("score") == repr("profile"),
             "can": [],
         }
 
     def next(self) -> Update | None:
         """Return the next batch of the log; None if it is not written yet."""
-        while (event := next(self._events)) is not None:
-            kind = event["event"]
-            if kind == ODD:
+        while (line := next(self._lines)) is not None:
+            event = parsed(line)
+            if event is None:
                 self._odd += 1
                 continue
+            kind = event["event"]
             if kind == "batch":
                 update = Update(self._point(event), keep=self._keep)
                 self._keep, self._notes = None, []
@@ -65,20 +62,20 @@ class LogFeed(Feed):
                 self._run, self._keep = event, 0
                 self._modalities = list(event.get("modalities") or [])
             elif kind == "resume":
-                self._keep = int(event["batch"])
+                self._keep = event["batch"]
             if kind not in ("start", "frozen"):
                 self._notes.append(str(event.get("error", kind)))
         return None
 
     def _point(self, event: Event) -> Point:
         scores = {m: s for m, s in (event.get("scores") or {}).items() if s is not None}
-        for name in [*(event.get("present") or []), *(event.get("missing") or [])]:
-            if name not in self._modalities:
-                self._modalities.append(name)
+        missing = event.get("missing") or []
+        names = (*self._modalities, *(event.get("present") or []), *missing)
+        self._modalities = list(dict.fromkeys(names))
         note = event.get("rejected") or event.get("rollback") or ", ".join(self._notes)
         return {
-            "n": int(event["batch"]),
-            "missing": event.get("missing") or [],
+            "n": event["batch"],
+            "missing": missing,
             "scores": scores,
             "limits": _thresholds(scores, self._run),
             "biased": event.get("biased") or [],
@@ -91,20 +88,19 @@ class LogFeed(Feed):
 
 def _thresholds(scores: Mapping[str, float], run: Event) -> dict[str, float | None]:
     """Return the thresholds if they follow from the scores; a log has no levels or profiles."""
-    hyper = run.get("hyper", {}) if run.get("method") in ("dasp", "robust") else {}
+    hyper = (run.get("hyper") or {}) if run.get("method") in ("dasp", "robust") else {}
     lowest, profile = repr("lowest"), repr("profile")
     known = hyper.get("level", lowest) == lowest and hyper.get("score") != profile
-    if not scores or not hyper or not known:
-        return {}
-    with suppress(KeyError, ValueError):
-        return dict.fromkeys(scores, finite(min(scores.values()) + float(hyper["delta"])))
+    if scores and known:
+        with suppress(KeyError, ValueError):
+            return dict.fromkeys(scores, finite(min(scores.values()) + float(hyper["delta"])))
     return {}
 
 
-def _tail(path: Path) -> Iterator[Event | None]:
-    """Yield the events of a log as they come, without end; None whenever there are no more yet."""
+def _tail(path: Path) -> Iterator[bytes | None]:
+    """Yield the lines of a log as they come, without end; None whenever there are no more yet."""
     if older(path).is_file():
-        yield from _events(older(path).read_bytes().splitlines())
+        yield from older(path).read_bytes().splitlines()
     while True:
         try:
             file = path.open("rb")
@@ -120,14 +116,9 @@ def _tail(path: Path) -> Iterator[Event | None]:
                     replaced = other or now.st_size < file.tell()
                 line = file.readline()
                 if line.endswith(b"\n"):
-                    yield from _events([line])
+                    yield line
                 elif replaced:
                     break
                 else:
                     file.seek(-len(line), os.SEEK_CUR)  # half a line is read when it is complete
                     yield None
-
-
-def _events(lines: Iterable[bytes]) -> Iterator[Event]:
-    for line in lines:
-        yield parsed(line) or {"event": ODD}

@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,27 +171,32 @@ class Runner:
             raise OptionError(unknown_name("command", str(do), known))
         if do == "speed" and (isinstance(value, bool) or value not in SPEEDS):
             raise OptionError(f"speed is one of {SPEEDS} batches per second, not {value!r}.")
-        if do not in RUN_COMMANDS:
-            self.feed.control(command)
-            return
         with self._wake:
-            if do == "speed":
-                self._speed = float(command["value"])
-            elif do == "reset":
-                self._reset = True
-            else:
-                self._playing, self._step = do == "play", self._step or do == "step"
+            match do:
+                case "speed":
+                    self._speed = float(command["value"])
+                case "reset":
+                    self._reset = True
+                case "play" | "pause" | "step":
+                    self._playing, self._step = do == "play", self._step or do == "step"
+                case _:
+                    self.feed.control(command)
             self._wake.notify()
 
     def _run(self) -> None:
-        while task := self._next_task():
+        while (task := self._next_task()) != "stop":
             try:
-                task()
+                if task == "batch":
+                    self._run_batch()
+                else:
+                    self.feed.reset()
+                    self.history.clear()
+                    self._note = ""
             except Exception as error:  # from the user's model or stream: show it and go on
                 self._pause(f"{type(error).__name__}: {error}")
 
-    def _next_task(self) -> Callable[[], None] | None:
-        """Wait until there is something to do and return it; None to stop."""
+    def _next_task(self) -> str:
+        """Wait until there is something to do: "stop", "reset" or "batch"."""
         with self._wake:
             while not (self.stopped or self._reset or self._step):
                 pause = POLL * self._idle if self.feed.follows else 1 / self._speed
@@ -199,18 +204,11 @@ class Runner:
                 if self._playing and rest <= 0:
                     break
                 self._wake.wait(rest if self._playing else None)
-            if self.stopped:
-                return None
-            if self._reset:
+            if self._reset and not self.stopped:
                 self._reset = False
-                return self._start_over
+                return "reset"
             self._step = False
-            return self._run_batch
-
-    def _start_over(self) -> None:
-        self.feed.reset()
-        self.history.clear()
-        self._note = ""
+            return "stop" if self.stopped else "batch"
 
     def _run_batch(self) -> None:
         self._begun = time.monotonic()

@@ -17,7 +17,7 @@ import threading
 import time
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -26,7 +26,6 @@ from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, WebSoc
 from fastapi.responses import FileResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dasp.core.errors import OptionError, StateError
 from dasp.page.runner import Feed, Runner
@@ -129,7 +128,22 @@ def _netloc(host: str, port: int) -> str:
 def build_app(runner: Runner, token: str | None = None, cookie: str = "dasp_token") -> FastAPI:
     """Return the application for a runner; with `token=None` only this computer may enter."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.mount("/static", StaticFiles(directory=STATIC))
+
+    @app.websocket("/{path:path}")  # all paths, so that none escapes the check
+    async def news(line: WebSocket) -> None:
+        reason = refusal(line, token, cookie)
+        if reason is None:
+            await line.accept()
+            await _talk(line, runner)
+        else:
+            await line.close(1008, reason)
+
+    @app.middleware("http")
+    async def checked(request: Request, answer: Any) -> Response:
+        reason = refusal(request, token, cookie)
+        response = await answer(request) if reason is None else PlainTextResponse(reason, 403)
+        response.headers.update(HEADERS)
+        return cast(Response, response)
 
     @app.get("/")
     def index(request: Request) -> Response:
@@ -145,52 +159,22 @@ def build_app(runner: Runner, token: str | None = None, cookie: str = "dasp_toke
             raise HTTPException(404, "this sound is gone: only the latest are kept.")
         return Response(wav, media_type="audio/wav")
 
-    @app.websocket("/ws")
-    async def news(line: WebSocket) -> None:
-        await line.accept()
-        await _talk(line, runner)
-
-    @app.middleware("http")
-    async def with_headers(request: Request, answer: Any) -> Response:
-        response: Response = await answer(request)
-        response.headers.update(HEADERS)
-        return response
-
-    app.add_middleware(Access, token=token, cookie=cookie)
+    app.mount("/static", StaticFiles(directory=STATIC))
     return app
 
 
-class Access:
-    """Answers 403 to requests that may not see the page, its files, sounds and websocket."""
-
-    def __init__(self, app: ASGIApp, token: str | None, cookie: str) -> None:
-        self.app, self.token, self.cookie = app, token, cookie
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
-        guarded = scope["type"] in ("http", "websocket")
-        reason = self.refusal(HTTPConnection(scope)) if guarded else None
-        if reason is None:
-            await self.app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": reason})
-        else:
-            await PlainTextResponse(reason, 403, headers=HEADERS)(scope, receive, send)
-
-    def refusal(self, request: HTTPConnection) -> str | None:
-        """Return why a request is refused, None if it is not."""
-        host = request.headers.get("host", "")
-        if self.token is None and not is_loopback(host):
-            return f"this page answers on this computer only, not as '{host}'."
-        origin = request.headers.get("origin")
-        is_socket = request.scope["type"] == "websocket"
-        if is_socket and origin is not None and origin.partition("://")[2] != host:
-            return "a websocket must come from the page itself."
-        given = request.query_params.get("token") or request.cookies.get(self.cookie) or ""
-        expected = given if self.token is None else self.token
-        if not secrets.compare_digest(given.encode(), expected.encode()):
-            return "open the address that was printed where the page was started: it has a token."
-        return None
+def refusal(request: HTTPConnection, token: str | None, cookie: str) -> str | None:
+    """Return why a request for the page, a file, a sound or the websocket is refused, or None."""
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if token is None and not is_loopback(host):
+        return f"this page answers on this computer only, not as '{host}'."
+    is_socket = request.scope["type"] == "websocket"
+    if is_socket and origin is not None and origin.partition("://")[2] != host:
+        return "a websocket must come from the page itself."
+    given = request.query_params.get("token") or request.cookies.get(cookie) or ""
+    if token is not None and not secrets.compare_digest(given.encode(), token.encode()):
+        return "open the address that was printed where the page was started: it has a token."
+    return None
 
 
 async def _talk(line: WebSocket, runner: Runner) -> None:
@@ -214,23 +198,14 @@ async def _talk(line: WebSocket, runner: Runner) -> None:
             with suppress(*GONE):
                 while (message := await line.receive())["type"] != "websocket.disconnect":
                     try:
-                        runner.control(_parse(message.get("text")))
-                    except OptionError as error:
+                        command = json.loads(message.get("text") or "null")
+                        runner.control(command if isinstance(command, dict) else {})
+                    except (ValueError, RecursionError) as error:  # not JSON, or an OptionError
                         await line.send_json({"kind": "error", "message": str(error)})
             tasks.cancel_scope.cancel()
     except asyncio.CancelledError:
         if not runner.stopped:
             raise  # when the server stops, a browser that does not read is abandoned
-
-
-def _parse(text: str | None) -> dict[str, Any]:
-    try:
-        command = json.loads(text or "")
-    except (ValueError, RecursionError):
-        command = None
-    if not isinstance(command, dict) or "do" not in command:
-        raise OptionError('a message is JSON such as {"do": "pause"}.')
-    return command
 
 
 def is_loopback(host: str) -> bool:

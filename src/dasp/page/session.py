@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader
 
 from dasp.core.errors import OptionError
 from dasp.core.types import Diagnosis, Inputs, Outcome, Tokens
-from dasp.corruptions import names
 from dasp.data.shapes import NAMES, SoundingShapes
 from dasp.methods import Adaptation, adapt
 from dasp.methods.dasp import Dasp
@@ -22,7 +21,7 @@ from dasp.page.runner import RUN_COMMANDS, Command, Feed, Point, Update, finite
 from dasp.page.streams import BATCH, SHOWN, BuiltInStream, StreamBatch, UserStream
 
 WINDOW = 5  # batches of the running accuracy: few, so that a recovery is seen
-# Chosen by `dasp tune` on this data set, see src/dasp/plans/options/sounding_shapes.toml.
+# Chosen by `tools/tune.py` on this data set, see src/dasp/plans/options/sounding_shapes.toml.
 READ_RATE, DASP_RATE = 1e-3, 3e-3
 CLEAN_SAMPLES, CLEAN_BATCH = 128, 32  # given to `fit` of the robust method
 
@@ -55,18 +54,27 @@ class Session(Feed):
 
     def about(self) -> dict[str, Any]:
         """Return what is fixed: title, lanes, modalities, commands."""
-        tta = self.lanes[self._watched]
+        tta, own = self.lanes[self._watched], self.stream.about()
         return {
             "title": self.title,
-            "mode": "own",
             "legend": self.legend,
             "modalities": list(tta.method.model.modalities),
             "lanes": list(self.lanes),
             "watched": self._watched,
             "window": WINDOW,
             "profile": _scored_by_profile(tta),
-            "can": list(RUN_COMMANDS),
+            **own,
+            "can": [*RUN_COMMANDS, *own["can"]],
         }
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of the stream's controls."""
+        return {} if isinstance(self.stream, UserStream) else self.stream.state()
+
+    def control(self, command: Command) -> None:
+        """Set a control of the stream; a user's own has none."""
+        if isinstance(self.stream, BuiltInStream):
+            self.stream.control(command)
 
     def reset(self) -> None:
         """Return every lane to its source state and the stream to its start."""
@@ -85,7 +93,8 @@ class Session(Feed):
             with torch.no_grad():
                 tokens = self.encode(batch.inputs)
             outcomes = {name: tta.on_tokens(tokens) for name, tta in self.lanes.items()}
-        self._count(outcomes, batch.labels)
+        if batch.labels is not None:
+            self._count(outcomes, batch.labels)
         point = self._point(batch, outcomes[self._watched])
         self._number += 1
         shares = {name: o.logits[:SHOWN].softmax(dim=1).cpu() for name, o in outcomes.items()}
@@ -97,14 +106,12 @@ class Session(Feed):
         self._recent = {name: deque[tuple[int, int]](maxlen=WINDOW) for name in self.lanes}
         self._total = dict.fromkeys(self.lanes, (0, 0))  # (correct, seen), as in `_recent`
 
-    def _count(self, outcomes: Mapping[str, Outcome], labels: Tensor | None) -> None:
-        if labels is None:
-            return
+    def _count(self, outcomes: Mapping[str, Outcome], labels: Tensor) -> None:
         for name, outcome in outcomes.items():
             correct = int((outcome.logits.argmax(dim=1) == labels.to(outcome.logits.device)).sum())
             self._recent[name].append((correct, len(labels)))
-            before = self._total[name]
-            self._total[name] = (before[0] + correct, before[1] + len(labels))
+            before, seen = self._total[name]
+            self._total[name] = before + correct, seen + len(labels)
 
     def _point(self, batch: StreamBatch, outcome: Outcome) -> Point:
         tta, diagnosis = self.lanes[self._watched], outcome.diagnosis
@@ -124,44 +131,18 @@ class Session(Feed):
         }
 
     def _sample(self, index: int, batch: StreamBatch, shares: Mapping[str, Tensor]) -> Point:
+        def named(place: int) -> str:
+            return self.classes[place] if place < len(self.classes) else f"class {place}"
+
         label = None if batch.labels is None else int(batch.labels[index])
         predictions = {}
         for name, lane in shares.items():
-            best = int(lane[index].argmax())
-            predictions[name] = {
-                "class": self._class_name(best),
-                "share": finite(float(lane[index, best])),
-                "right": None if label is None else best == label,
-            }
-        return {
-            "class": None if label is None else self._class_name(label),
-            "pictures": dict(batch.pictures[index]),
-            "predictions": predictions,
-            "sound": index in batch.sounds,
-        }
-
-    def _class_name(self, index: int) -> str:
-        return self.classes[index] if index < len(self.classes) else f"class {index}"
-
-
-class DemoSession(Session):
-    """A session on the built-in stream, whose sensors can be damaged from the page."""
-
-    stream: BuiltInStream
-
-    def about(self) -> dict[str, Any]:
-        """Return what is fixed, with the corruptions to choose from."""
-        can = [*RUN_COMMANDS, "order", "severity", "corrupt"]
-        corruptions = {name: names(name) for name in ("audio", "video")}
-        return super().about() | {"mode": "demo", "can": can, "corruptions": corruptions}
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of the stream's controls."""
-        return self.stream.state()
-
-    def control(self, command: Command) -> None:
-        """Set a control of the stream."""
-        self.stream.control(command)
+            share, best = lane[index].max(dim=0)
+            right = None if label is None else int(best) == label
+            own = {"class": named(int(best)), "share": finite(float(share)), "right": right}
+            predictions[name] = own
+        shown = {"class": None if label is None else named(label), "predictions": predictions}
+        return shown | {"pictures": dict(batch.pictures[index]), "sound": index in batch.sounds}
 
 
 def demo_session(variant: str = "released", stream: BuiltInStream | None = None) -> Session:
@@ -175,7 +156,7 @@ def demo_session(variant: str = "released", stream: BuiltInStream | None = None)
         lanes["DASP"].fit([batch.inputs for batch in clean])
     else:
         lanes["DASP"] = adapt(model, "dasp", lr=DASP_RATE, variant=variant)
-    return DemoSession(
+    return Session(
         stream or BuiltInStream(),
         lanes,
         title="dasp: a sensor goes bad",

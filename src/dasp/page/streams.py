@@ -48,6 +48,10 @@ class UserStream:
     batches: Iterable[Any]
     rate: int = 16000
 
+    def about(self) -> dict[str, Any]:
+        """Return how a page shows it, and the commands it accepts: none."""
+        return {"mode": "own", "can": []}
+
     def __iter__(self) -> Iterator[StreamBatch]:
         try:
             return map(self._batch, self.batches)
@@ -67,15 +71,11 @@ class UserStream:
         for name, value in inputs.items():
             if not isinstance(value, Tensor):
                 raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.")
-        pictures = [_pictures(inputs, index) for index in range(SHOWN)]
+        pictures: list[dict[str, str]] = [{} for _ in range(SHOWN)]
+        for name, value in inputs.items():
+            for own, one in zip(pictures, value if value.ndim else (), strict=False):
+                own |= {name: picture} if (picture := input_picture(one)) else {}
         return StreamBatch(inputs, labels, truth, pictures, _sounds(inputs, self.rate))
-
-
-def _pictures(inputs: Inputs, index: int) -> dict[str, str]:
-    """Return the pictures of one sample; malformed inputs, refused later, have none."""
-    present = {name: v[index] for name, v in inputs.items() if v.ndim and index < len(v)}
-    pictures = {name: input_picture(value) for name, value in present.items()}
-    return {name: picture for name, picture in pictures.items() if picture}
 
 
 def _sounds(inputs: Inputs, rate: int) -> dict[int, bytes]:
@@ -103,6 +103,11 @@ class BuiltInStream:
         }
         self._order = [visit.conditions[0].domains[0] for visit in visits("interleaved", 5)]
         self._position = self._played = 0  # samples; batches of the paper's order
+
+    def about(self) -> dict[str, Any]:
+        """Return how a page shows it, the commands it accepts, and the corruptions to choose."""
+        corruptions = {name: names(name) for name in ("audio", "video")}
+        return {"mode": "demo", "can": ["order", "severity", "corrupt"], "corruptions": corruptions}
 
     def state(self) -> dict[str, Any]:
         """Return the controls and the damage of the next batch."""

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dasp.bench.results import Result
-from dasp.core.errors import InputError
 from dasp.report.frame import CLEAN, absent, damaged, data_text, text
 
 SOURCE, AVERAGE = "source", "average"
 LEVEL = 0.95
 _REACH = 12.0  # standard deviations on each side; the weight of what lies beyond is negligible
 _ROUNDING = 1e-9
-
-Replicate = tuple[str, str, int]
-"""Name and digest of the source model, and the seed."""
 
 
 def pretty(protocol: str) -> str:
@@ -48,8 +43,9 @@ def pretty(protocol: str) -> str:
 class PlanRun:
     """A run under the label that a plan gives it.
 
-    `replicate` tells it from the others of its label and protocol; `variant` is what replicates
-    must share: options, versions, fitting and precision. `accuracy` is in % of all samples.
+    `replicate` (name and digest of the model, seed) tells it from the others of its label and
+    protocol; `variant` is what replicates must share: options, versions, fitting and precision.
+    `accuracy` is in % of all samples.
     """
 
     def __init__(self, label: str, result: Result) -> None:
@@ -58,7 +54,7 @@ class PlanRun:
         self.label, self.result, self.config, self.counts = label, result, config, counts
         self.protocol, self.key = config.protocol, config.key
         self.accuracy = 100 * counts.right / counts.seen
-        self.replicate: Replicate = config.model["name"], config.model["digest"], config.seed
+        self.replicate = config.model["name"], config.model["digest"], config.seed
         self.replicate_name = f"{config.model['name']}, seed {config.seed}"
         fit = {"fit": config.source["samples"]} if config.source.get("samples") else {}
         rest = {"versions": config.versions, "tokens": config.tokens}
@@ -93,11 +89,9 @@ class RunGroup:
         places = {name: n for n, name in enumerate((*self.labels, *self.protocols))}
         self.runs = sorted(runs, key=lambda r: (places[r.label], places[r.protocol], r.replicate))
         config = runs[0].config
-        words = [data_text(config.data)]
-        if "samples" in config.data:
-            words.append(f"{config.data['samples']} samples per domain")
-        words += [f"batch {config.batch_size}", f"severity {config.severity}"]
-        self.title = ", ".join(words)
+        samples = f"{config.data['samples']} samples per domain"
+        rest = f"batch {config.batch_size}, severity {config.severity}"
+        self.title = f"{data_text(config.data)}, {samples}, {rest}"
 
     def of(self, label: str | None, protocol: str) -> list[PlanRun]:
         """Return the replicates of one label and protocol."""
@@ -169,17 +163,18 @@ def over_source(accuracy: pd.DataFrame, source: str | None) -> pd.DataFrame:
 def group_runs(runs: Iterable[PlanRun]) -> list[RunGroup]:
     """Sort runs into groups that may be compared, in order of severity and appearance.
 
-    A protocol that was run with several lists of domains has one group per list.
+    A protocol that was run with several lists of domains has one group per list, so that the runs
+    of a group can be paired sample by sample.
     """
     found: dict[str, tuple[dict[str, Any], list[PlanRun]]] = {}
-    lists: dict[tuple[str, str], list[str]] = {}
+    lists: dict[tuple[str, str], dict[str, int]] = {}
     for run in runs:
         config = run.config
         setting = {**config.data, "batch": config.batch_size, "severity": config.severity}
-        stream = text([list(config.domains.items()), config.visits])
-        known = lists.setdefault((text(setting), run.protocol), [])
-        known += [] if stream in known else [stream]
-        setting["list of domains"] = known.index(stream) + 1
+        known = lists.setdefault((text(setting), run.protocol), {})
+        sizes = [domain.seen for domain in run.counts.domains]
+        stream = text([list(config.domains.items()), sizes])
+        setting["list of domains"] = known.setdefault(stream, len(known) + 1)
         found.setdefault(text(setting), (setting, []))[1].append(run)
     ordered = sorted(found.values(), key=lambda pair: -int(pair[0]["severity"]))
     differing = _differing([setting for setting, _ in ordered])
@@ -215,10 +210,9 @@ def _group(runs: Sequence[PlanRun], name: str) -> RunGroup:
         # One protocol was run with several options: these become part of the label.
         names = _differing([run.variant for run in mine])
         notes.append(f"{label} was run with several {', '.join(names)}: shown apart.")
-        for place, run in enumerate(kept):
-            if run.label == label:
-                words = ", ".join(f"{n}={text(run.variant.get(n))}" for n in names)
-                kept[place] = PlanRun(f"{label} ({words})", run.result)
+        for run in mine:
+            words = ", ".join(f"{n}={text(run.variant.get(n))}" for n in names)
+            kept[kept.index(run)] = PlanRun(f"{label} ({words})", run.result)
     weights = Counter(model for model, _ in {run.replicate[:2] for run in kept})
     several = ((model, n) for model, n in weights.items() if n > 1)
     notes += [f"{model}: {n} different weights have this name; all count." for model, n in several]
@@ -268,8 +262,7 @@ class Comparison:
     """The difference of two methods on the same samples, models and seeds, in points."""
 
     difference: float
-    spread: float
-    """Standard deviation over replicates, NaN if there is only one."""
+    spread: float  # standard deviation over replicates, NaN if there is only one
     low: float
     high: float
     by_model: Mapping[str, float]
@@ -300,32 +293,14 @@ def compare(group: RunGroup, label: str, other: str, protocol: str) -> Compariso
     if not shared:
         return None
     pairs = [[(a[r], b[r]) for r in shared] for a, b in zip(mine, theirs, strict=True)]
-    _check_paired(f"{label} and {other}, {protocol}", chain.from_iterable(pairs))
     visits = [len(own[0][0].counts.domains) for own in pairs]
     common = math.lcm(*visits)
-    weighted = [
-        np.array([a.hits - b.hits for a, b in own]) * (common // count)
-        for own, count in zip(pairs, visits, strict=True)
-    ]
-    apart = np.sum(weighted, axis=0)  # (replicates, samples), all protocols with the same weight
+    weights = [common // count for count in visits]  # each protocol counts the same
+    apart = np.array([[a.hits - b.hits for a, b in own] for own in pairs])  # (…, replicates, n)
+    apart = np.tensordot(weights, apart, axes=1)
     unit = 100 / (common * len(names))
     models = [f"{name} {digest[:8]}" for name, digest, _ in shared]
     each = pd.Series(unit * apart.mean(axis=1), index=models)
-    low, high = mean_interval(apart.sum(axis=0))
-    return Comparison(
-        float(each.mean()),
-        float(each.std()),
-        unit * low / len(shared),
-        unit * high / len(shared),
-        {str(name): float(value) for name, value in each.groupby(level=0).mean().items()},
-    )
-
-
-def _check_paired(names: str, pairs: Iterable[tuple[PlanRun, PlanRun]]) -> None:
-    domains = [(mine.counts.domains, theirs.counts.domains) for mine, theirs in pairs]
-    sizes = sorted({domain.seen for pair in domains for own in pair for domain in own})
-    if len(sizes) > 1 or any(len(mine) != len(theirs) for mine, theirs in domains):
-        raise InputError(
-            f"{names}: runs on the same data have different numbers of domains or samples "
-            f"({', '.join(map(str, sizes))}) and cannot be paired. Run them again."
-        )
+    low, high = (unit * end / len(shared) for end in mean_interval(apart.sum(axis=0)))
+    by_model = each.groupby(level=0).mean().to_dict()
+    return Comparison(float(each.mean()), float(each.std()), low, high, by_model)

@@ -21,7 +21,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from dasp.core.files import atomic_path
 from dasp.report.compare import SOURCE, PlanRun, RunGroup, pretty
 from dasp.report.formats import NAN, mean_std, write_mean
 from dasp.report.frame import CLEAN, short_name, slug
@@ -36,6 +35,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.
 SLANTED: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
 NAMES, TICKS = 32, 8  # domains, and values, that are named on an axis
 PANELS = 8  # protocols side by side; of more, only the average is drawn
+Looks = Mapping[str, dict[str, Any]]
+"""The arguments of the line of each label."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,15 @@ class Chart:
     @property
     def svg_file(self) -> str:
         """Return the figure as a file of its own, which follows light and dark."""
-        head, end, body = self.svg.partition(">")
-        return f"{head}{end}\n<style>{DARK}</style>{body}"
+        return self.svg.replace(">", f">\n<style>{DARK}</style>", 1)
 
-    def save(self, folder: Path, for_print: bool = True) -> list[Path]:
-        """Write the figure as SVG, for print also as PDF and PNG, and return the paths."""
-        contents = {"svg": self.svg_file.encode()}
+    def files(self, for_print: bool) -> dict[str, bytes]:
+        """Return the files by ending: SVG, and for print also PDF and PNG."""
+        files = {"svg": self.svg_file.encode()}
         if for_print:
-            contents["pdf"] = self._save("pdf", metadata={"CreationDate": None})
-            contents["png"] = self._save("png", metadata={"Software": None})
-        paths = {folder / f"{self.name}.{ending}": own for ending, own in contents.items()}
-        for path, content in paths.items():
-            with atomic_path(path) as part:
-                part.write_bytes(content)
-        return list(paths)
+            files["pdf"] = self._save("pdf", metadata={"CreationDate": None})
+            files["png"] = self._save("png", metadata={"Software": None})
+        return files
 
     def _save(self, kind: str, **options: Any) -> bytes:
         buffer = io.BytesIO()
@@ -83,41 +79,22 @@ class Chart:
         return buffer.getvalue()
 
 
-@dataclass(frozen=True)
-class Look:
-    """How the line and the markers of one label look."""
-
-    place: int
-    width: float = 1.4
-
-    @property
-    def colour(self) -> str:
-        """Return its colour."""
-        return str(PALETTE[self.place % len(PALETTE)])
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """Return the arguments of a line."""
-        dash = DASHES[self.place % len(DASHES)] if self.width < 2 else "-"
-        return {"color": self.colour, "linewidth": self.width, "linestyle": dash}
-
-    @property
-    def marker(self) -> dict[str, Any]:
-        """Return the arguments of its markers; every other one is hollow."""
-        face = self.colour if self.place % 2 == 0 or self.width > 2 else "none"
-        shape = MARKERS[self.place % len(MARKERS)]
-        return {"marker": shape, "markerfacecolor": face, "markeredgecolor": self.colour}
+def look(place: int, thick: bool = False) -> dict[str, Any]:
+    """Return the arguments of a line and its markers; every other marker is hollow."""
+    colour = PALETTE[place % len(PALETTE)]
+    return {
+        "color": colour,
+        "linewidth": 2.2 if thick else 1.4,
+        "linestyle": "-" if thick else DASHES[place % len(DASHES)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "markerfacecolor": colour if thick or place % 2 == 0 else "none",
+    }
 
 
-Looks = Mapping[str, Look]
-
-
-def looks_of(labels: Iterable[str]) -> dict[str, Look]:
+def looks_of(labels: Iterable[str]) -> Looks:
     """Return the look of each label: Source grey, DASP orange and thick, the others in order."""
-    found = {SOURCE: Look(0, 2.2), "dasp": Look(1, 2.2)}
-    for label in labels:
-        found.setdefault(label, Look(len(found)))
-    return found
+    names = dict.fromkeys((SOURCE, "dasp", *labels))
+    return {label: look(place, thick=place < 2) for place, label in enumerate(names)}
 
 
 def new_axes(width: float, height: float, *shape: int, **options: Any) -> tuple[Figure, list[Axes]]:
@@ -130,7 +107,7 @@ def new_axes(width: float, height: float, *shape: int, **options: Any) -> tuple[
 
 def add_legend(figure: Figure, labels: Collection[str], looks: Looks) -> None:
     """Name the labels below the figure."""
-    handles = [Line2D([], [], markersize=4.5, **looks[n].line, **looks[n].marker) for n in labels]
+    handles = [Line2D([], [], markersize=4.5, **looks[label]) for label in labels]
     fit = max(1, int(150 / (7 + max(map(len, labels)))))  # that fit side by side
     columns = -(-len(labels) // -(-len(labels) // fit))
     style = {"frameon": False, "fontsize": 8, "labelcolor": INK, "ncols": columns}
@@ -176,11 +153,11 @@ def _gain_panel(panel: Axes, labels: Sequence[str], found: pd.DataFrame, looks: 
     for row, label in enumerate(labels):
         if label not in found.columns:
             continue
-        mean, spread = mean_std(found[label])
-        look = looks[label]
-        panel.plot(found[label], [row] * len(found), "|", color=look.colour, alpha=0.55)
-        panel.plot([mean - spread, mean + spread], [row, row], color=look.colour, linewidth=2)
-        panel.plot(min(max(mean, low), high), row, clip_on=False, **look.marker)
+        (mean, spread), colour = mean_std(found[label]), looks[label]["color"]
+        panel.plot(found[label], [row] * len(found), "|", color=colour, alpha=0.55)
+        panel.plot([mean - spread, mean + spread], [row, row], color=colour, linewidth=2)
+        marker = looks[label] | {"linestyle": "none"}
+        panel.plot(min(max(mean, low), high), row, clip_on=False, **marker)
         weight = "bold" if round(mean, 1) == best else "normal"
         place: dict[str, Any] = {"transform": panel.get_yaxis_transform(), "va": "center"}
         words = write_mean((mean, NAN), part="gain")
@@ -219,9 +196,9 @@ def stream_chart(group: RunGroup, looks: Looks) -> Chart:
     figure, (axes,) = new_axes(9.0, 4.4)
     step = max(1, len(right) // 8)
     for place, label in enumerate(right):
-        curve, look = 100 * right[label] / seen[label].clip(lower=1), looks[label]
+        curve = 100 * right[label] / seen[label].clip(lower=1)
         marks = (place * step // len(right.columns), step)  # not over those of the others
-        axes.plot(curve.index + 0.5, curve, markevery=marks, **look.line, **look.marker)
+        axes.plot(curve.index + 0.5, curve, markevery=marks, **looks[label])
     named = places[:: -(-len(places) // NAMES)]
     for _, first, _ in named[1:]:
         axes.axvline(first, color=LINE, alpha=0.25, linewidth=0.6)
@@ -251,11 +228,12 @@ def _curve_chart(
     figure, panels = new_axes(9.0, 2.2 * rows + 1.2, rows, columns, sharey=True)
     for panel, (option, own) in zip(panels, options.items(), strict=False):
         for label, curve in own.groupby("method", sort=False):
-            look, line = looks[label], curve.groupby("value")["accuracy"].agg(["mean", "std"])
-            panel.plot(line.index, line["mean"], **look.line, **look.marker)
+            line = curve.groupby("value")["accuracy"].agg(["mean", "std"])
+            panel.plot(line.index, line["mean"], **looks[label])
             if label == band:
                 ends = line["mean"] - line["std"], line["mean"] + line["std"]
-                panel.fill_between(line.index, *ends, color=look.colour, alpha=0.18, linewidth=0)
+                colour = looks[label]["color"]
+                panel.fill_between(line.index, *ends, color=colour, alpha=0.18, linewidth=0)
         panel.set_xlabel(option)
         values = sorted(set(own["value"]))
         above = [value for value in values if value > 0]

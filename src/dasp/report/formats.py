@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 from rich.markup import escape
@@ -62,12 +62,9 @@ class Cell:
     digits: int = 1
     text: str = ""
     best: bool = False
-    worse: bool = False
-    """Than Source, or than a limit that the caption gives."""
-    published: bool = False
-    """By others, and therefore set in italics."""
-    run: str = ""
-    """Key of the run that the cell links to."""
+    worse: bool = False  # than Source, or than a limit that the caption gives
+    published: bool = False  # by others, and therefore set in italics
+    run: str = ""  # key of the run that the cell links to
 
     @property
     def lines(self) -> list[str]:
@@ -86,10 +83,10 @@ def mean_cell(values: Iterable[float], digits: int = 1, part: str = "value") -> 
     return Cell((mean_std(values),), (part,), digits)
 
 
-def number(value: float, digits: int | None = None, **marks: Any) -> Cell:
-    """Return a cell with one number; without `digits`, an integer has no decimals, others one."""
-    given = int(not isinstance(value, int)) if digits is None else digits
-    return Cell(((float(value), NAN),), digits=given, **marks)
+def number(value: float, digits: int = 1, **marks: Any) -> Cell:
+    """Return a cell with one number; an integer has no decimals."""
+    digits = 0 if isinstance(value, int) else digits
+    return Cell(((float(value), NAN),), digits=digits, **marks)
 
 
 def mark_best(
@@ -99,17 +96,10 @@ def mark_best(
 
     Only the cells that are `able` compete, by default all.
     """
-    able = cells if able is None else able
-    shown = {name: round(cell.means[0][0], 1) for name, cell in cells.items() if name in able}
-    known = [value for value in shown.values() if not math.isnan(value)]
-    top = (min if least else max)(known, default=NAN)
+    numbers = pd.Series({name: round(cell.means[0][0], 1) for name, cell in cells.items()})
+    shown = numbers if able is None else numbers[numbers.index.isin(able)]
+    top = shown.min() if least else shown.max()
     return {name: replace(cell, best=shown.get(name) == top) for name, cell in cells.items()}
-
-
-def _cell(value: str | float | Cell) -> Cell:
-    if isinstance(value, Cell):
-        return value
-    return Cell(text=value) if isinstance(value, str) else number(value)
 
 
 @dataclass(frozen=True)
@@ -118,13 +108,22 @@ class Table:
 
     name: str
     caption: str
-    content: Sequence[Mapping[str, Any]]
-    """Rows of text, numbers and cells by the headings of their columns, the same in every row."""
+    content: Sequence[Mapping[str, Any]]  # rows of text, numbers and cells by their headings
 
     @cached_property
     def rows(self) -> list[dict[str, Cell]]:
         """Return the content with plain text and numbers as cells."""
-        return [{heading: _cell(value) for heading, value in row.items()} for row in self.content]
+
+        def cell(value: Any) -> Cell:
+            plain = Cell(text=value) if isinstance(value, str) else value
+            return plain if isinstance(plain, Cell) else number(plain)
+
+        return [{heading: cell(value) for heading, value in row.items()} for row in self.content]
+
+    def files(self) -> dict[str, bytes]:
+        """Return the table in each format, by the ending of its file."""
+        texts = {"csv": self.to_csv(), "md": self.to_markdown(), "tex": self.to_latex()}
+        return {ending: text.encode() for ending, text in texts.items()}
 
     @property
     def columns(self) -> dict[str, Cell]:
@@ -134,15 +133,14 @@ class Table:
     @property
     def frame(self) -> pd.DataFrame:
         """Return the numbers: one column per quantity, and one per standard deviation."""
-        records: list[dict[str, str | float]] = []
-        for row in self.rows:
-            records.append({})
+        records: list[dict[str, str | float]] = [{} for _ in self.rows]
+        for record, row in zip(records, self.rows, strict=True):
             for heading, cell in row.items():
                 if not cell.means:
-                    records[-1][heading] = cell.text
+                    record[heading] = cell.text
                 for part, mean in zip(cell.parts, cell.means, strict=False):
                     name = heading if len(cell.parts) == 1 else f"{heading} {part}"
-                    records[-1][name], records[-1][f"{name} std"] = mean
+                    record[name], record[f"{name} std"] = mean
         return pd.DataFrame(records)
 
     def _written(
@@ -188,8 +186,8 @@ class Table:
         head, *rows = self._written(escape, *marks)
         drawn = RichTable(box=None, pad_edge=False, collapse_padding=True)
         for heading, cell in zip(head, self.columns.values(), strict=True):
-            side: Literal["left", "right"] = "right" if cell.means else "left"
-            drawn.add_column(heading, justify=side, no_wrap=not cell.means)
+            numbers = bool(cell.means)
+            drawn.add_column(heading, justify="right" if numbers else "left", no_wrap=not numbers)
         for row in rows:
             drawn.add_row(*row)
         return drawn

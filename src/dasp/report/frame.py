@@ -55,7 +55,7 @@ def results(folder: str | Path) -> pd.DataFrame:
                 "model_digest": run.model["digest"],
                 "seed": run.seed,
                 "data": data_text(run.data),
-                "samples": run.data.get("samples"),
+                "samples": run.data["samples"],
                 **{name: getattr(run, name) for name in ("protocol", "severity", "batch_size")},
             }
             for visit, domain in enumerate(result.counts.domains):
@@ -112,8 +112,8 @@ def data_text(data: Mapping[str, Any]) -> str:
     """
     rest = {k: v for k, v in data.items() if k not in ("name", "split", "samples")}
     more = ", ".join(f"{key} {text(value)}" for key, value in rest.items())
-    words = [f"{data.get('name')} ({more})" if more else str(data.get("name"))]
-    return ", ".join(words + ([str(data["split"])] if "split" in data else []))
+    split = f", {data['split']}" if "split" in data else ""
+    return f"{data['name']}{f' ({more})' if more else ''}{split}"
 
 
 def text(value: Any) -> str:

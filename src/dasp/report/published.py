@@ -78,15 +78,6 @@ def published_rows() -> tuple[PublishedRow, ...]:
     return tuple(found)
 
 
-def _usable(group: RunGroup, protocol: str) -> bool:
-    """Tell whether a group ran a protocol with all its domains and at the published severity."""
-    paper, runs = read_paper("dasp"), [run for run in group.runs if run.protocol == protocol]
-    if not runs or runs[0].config.severity != paper["severity"]:
-        return False
-    wanted = paper["columns"].get(protocol.split("/")[-1], [])
-    return sorted(name.rsplit("/", 1)[0] for name in runs[0].config.domains) == sorted(wanted)
-
-
 def find_row(rows: Sequence[PublishedRow], run: PlanRun) -> PublishedRow | None:
     """Return the published row of a run: its method's own, or that of its ablation.
 
@@ -111,13 +102,17 @@ def published_table(group: RunGroup, protocol: str) -> Table | None:
     Only gains if the data are not the published ones; None if nothing was published of these
     methods for this protocol and severity, or if the stream leaves out corruptions.
     """
-    data = str(group.runs[0].config.data.get("name"))
-    same = data in TITLES
+    paper, config = read_paper("dasp"), next(r.config for r in group.runs if r.protocol == protocol)
+    domains = sorted(name.rsplit("/", 1)[0] for name in config.domains)
+    whole = domains == sorted(paper["columns"].get(protocol.split("/")[-1], []))
+    if not whole or config.severity != paper["severity"]:
+        return None
+    same = config.data["name"] in TITLES
     sets = {
         name: [r for r in published_rows() if (r.data, r.protocol) == (name, protocol)]
-        for name in ([data] if same else TITLES)
+        for name in ([config.data["name"]] if same else TITLES)
     }
-    sets = {name: found for name, found in sets.items() if found and _usable(group, protocol)}
+    sets = {name: found for name, found in sets.items() if found}
     parts = BOTH if same else BOTH[1:]
     accuracy, gains = group.accuracy(protocol), group.gain(protocol)
     rows, used = [], []
@@ -139,7 +134,7 @@ def published_table(group: RunGroup, protocol: str) -> Table | None:
         rows.append(row)
     if not used:
         return None
-    paper, places = read_paper("dasp"), dict.fromkeys(row.where for row in used)
+    places = dict.fromkeys(row.where for row in used)
     caption = (
         f"Measured and published, {pretty(protocol)} ({group.title}). Published: "
         f"{paper['source']}, batch {paper['batch_size']}, {', '.join(places)}. "

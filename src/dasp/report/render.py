@@ -97,7 +97,7 @@ def _run(run: PlanRun) -> dict[str, Any]:
         "rejected batches": {n: why for n, why in enumerate(counts.batches.rejected) if why},
         "rolled back": counts.rollbacks,
         "skipped clips": counts.skipped,
-        **run.result.measured,
+        **{name: value for name, value in run.result.measured.items() if name != "code"},
     }
     return {
         "label": run.label,
@@ -122,14 +122,11 @@ def write_files(sections: Iterable[Section], folder: Path, for_print: bool = Fal
     """Write all tables (CSV, Markdown, LaTeX) and figures (SVG; for print also PDF and PNG)."""
     for section in sections:
         for item in section.items:
-            if isinstance(item, Chart):
-                item.save(folder / "figures" / section.name, for_print)
-                continue
-            contents = {"csv": item.to_csv(), "md": item.to_markdown(), "tex": item.to_latex()}
-            for ending, content in contents.items():
-                path = folder / "tables" / section.name / f"{item.name}.{ending}"
-                with atomic_path(path) as part:
-                    part.write_text(content, encoding="utf-8", newline="\n")
+            place = folder / ("figures" if isinstance(item, Chart) else "tables") / section.name
+            files = item.files(for_print) if isinstance(item, Chart) else item.files()
+            for ending, content in files.items():
+                with atomic_path(place / f"{item.name}.{ending}") as part:
+                    part.write_bytes(content)
 
 
 def print_summary(sections: Iterable[Section], page: Path, warnings: Sequence[str]) -> None:

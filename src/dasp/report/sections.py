@@ -1,11 +1,12 @@
 """The sections of a report, one per plan, and the tables and figures that each shows."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
+from typing import NamedTuple
 
+from dasp.bench.plan import SHOWN
 from dasp.bench.results import PlanRecord, Result, ResultFolder
-from dasp.core.errors import InputError
 from dasp.report import figures, published, tables
 from dasp.report.compare import PlanRun, RunGroup, group_runs, streams_of
 from dasp.report.figures import Chart, Looks
@@ -13,15 +14,12 @@ from dasp.report.formats import Table
 from dasp.report.frame import leftover, slug
 
 TOGETHER, DETAILS = "together", "details"
-BY_GROUP = ("comparison", "published", "forgetting", "sensitivity", DETAILS)
-BY_SECTION = ("robustness", "stretches", "diagnosis", "batch_size", "efficiency", TOGETHER)
 FOLDED = ("Accuracy by domain", "Options", "Every run")  # they open on a click
 Item = Table | Chart
 Items = Sequence[Item | None]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Tables and figures under one heading."""
 
     title: str
@@ -31,47 +29,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Section:
-    """What was measured for one plan, and what is shown of it; `name` is that of its folder."""
+    """What a report shows of one plan; `name` is that of its folder."""
 
     name: str
     plan: PlanRecord
-    groups: Sequence[RunGroup]
-    costs: Sequence[tuple[str, Result]]
-    beside: Sequence[PlanRun]
-    """All runs of the folder, for the accuracy of what is measured here."""
-    looks: Looks
-    unfinished: Sequence[str]
-    """A note if runs of the plan are missing."""
-    parts: list[Part] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def runs(self) -> list[PlanRun]:
-        """Return the runs of all groups."""
-        return [run for group in self.groups for run in group.runs]
+    runs: Sequence[PlanRun]
+    parts: Sequence[Part]
+    notes: Sequence[str]
+    unfinished: Sequence[str]  # a note if runs of the plan are missing; also among the notes
 
     @property
     def items(self) -> list[Item]:
         """Return all tables and figures, without their headings."""
         return [item for part in self.parts for item in part.items]
-
-    def show(self) -> None:
-        """Make the tables and figures, and the notes for a reader."""
-        asked = list(dict.fromkeys(self.plan.show))
-        unknown = [name for name in asked if name not in BY_GROUP + BY_SECTION]
-        self.notes.extend(self.unfinished)
-        self.notes.extend(f"this version cannot show {name!r}." for name in unknown)
-        self.notes.extend(note for group in self.groups for note in group.notes)
-        for name in asked if self.name == TOGETHER else [*asked, DETAILS]:
-            try:
-                for title, group, items in _parts(name, self):
-                    known = [i for i in items if isinstance(i, Chart) or (i and i.rows)]
-                    if group:  # one of several: the name says how it differs
-                        known = [replace(i, name=f"{slug(group)}-{i.name}") for i in known]
-                    heading = f"{title}: {group}" if group else title
-                    self.parts.extend([Part(heading, known, title in FOLDED)] if known else [])
-            except InputError as error:  # the rest can still be shown
-                self.notes.append(str(error))
 
 
 def sections_of(found: ResultFolder) -> list[Section]:
@@ -87,19 +57,28 @@ def sections_of(found: ResultFolder) -> list[Section]:
     apart = [label for groups in grouped for group in groups for label in group.labels]
     labels = [*(r.label for r in beside), *(n for own in have for n, _ in own), *apart]
     looks = figures.looks_of(labels)
-    sections: list[Section] = []
+    sections: dict[str, Section] = {}
     for plan, results, groups in zip(plans, have, grouped, strict=True):
-        taken = {section.name for section in sections}
         tries = (slug(plan.name) + (f"-{n}" if n > 1 else "") for n in count(1))
-        name = next(name for name in tries if name not in taken)
+        name = next(name for name in tries if name not in sections)
         costs = [(label, result) for label, result in results if result.counts is None]
         again = f"; run `{plan.command}` to finish" if plan.command else ""
         missing = len(plan.rows) - len(results)
         note = f"{plan.title}: {missing} of {len(plan.rows)} runs are missing{again}."
-        notes = [note] if missing else []
-        sections.append(Section(name, plan, groups, costs, beside, looks, notes))
-        sections[-1].show()
-    return sections
+        unfinished = [note] if missing else []
+        unknown = [f"this version cannot show {n!r}." for n in plan.show if n not in SHOWN]
+        notes = [*unfinished, *unknown, *(note for group in groups for note in group.notes)]
+        parts = []
+        for shown in dict.fromkeys(plan.show if name == TOGETHER else [*plan.show, DETAILS]):
+            for title, group, items in _parts(shown, groups, costs, beside, looks):
+                known = [item for item in items if isinstance(item, Chart) or (item and item.rows)]
+                if group:  # one of several: the name says how it differs
+                    known = [replace(i, name=f"{slug(group)}-{i.name}") for i in known]
+                heading = f"{title}: {group}" if group else title
+                parts += [Part(heading, known, title in FOLDED)] if known else []
+        mine = [run for group in groups for run in group.runs]
+        sections[name] = Section(name, plan, mine, parts, notes, unfinished)
+    return list(sections.values())
 
 
 def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
@@ -111,9 +90,17 @@ def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:
     return [record] if len(asked) > 1 else []
 
 
-def _parts(name: str, section: Section) -> Iterator[tuple[str, str, Items]]:
-    """Yield heading, name of the group, tables and figures of what a plan's `show` names."""
-    groups, looks, costs = section.groups, section.looks, section.costs
+def _parts(
+    name: str,
+    groups: Sequence[RunGroup],
+    costs: Sequence[tuple[str, Result]],
+    beside: Sequence[PlanRun],
+    looks: Looks,
+) -> Iterator[tuple[str, str, Items]]:
+    """Yield heading, name of the group, tables and figures of what a plan's `show` names.
+
+    `beside` are all runs of the folder, for the accuracy of methods whose cost was measured.
+    """
     match name:
         case "robustness":
             yield "Robustness", "", tables.robustness_tables(streams_of(groups))
@@ -125,7 +112,7 @@ def _parts(name: str, section: Section) -> Iterator[tuple[str, str, Items]]:
             charts = figures.batch_size_charts(groups, looks)
             yield "Batch size", "", [*charts, tables.batch_size_table(groups)]
         case "efficiency" if costs:
-            both = [tables.efficiency_table(costs, section.beside), tables.passes_table(costs)]
+            both = [tables.efficiency_table(costs, beside), tables.passes_table(costs)]
             yield "Efficiency", "", both
     for group in groups:
         for title, items in _group_parts(name, group, looks):
@@ -135,16 +122,10 @@ def _parts(name: str, section: Section) -> Iterator[tuple[str, str, Items]]:
 def _group_parts(name: str, group: RunGroup, looks: Looks) -> Iterator[tuple[str, Items]]:
     match name:
         case "comparison":
-            yield (
-                "Comparison",
-                [
-                    tables.main_table(group),
-                    figures.overview_chart(group, looks),
-                    tables.diagnosis_table(group),
-                    # of many settings, each in full would be too much
-                    None if group.name else figures.stream_chart(group, looks),
-                ],
-            )
+            both = [tables.main_table(group), figures.overview_chart(group, looks)]
+            # of many settings, each in full would be too much
+            stream = None if group.name else figures.stream_chart(group, looks)
+            yield "Comparison", [*both, tables.diagnosis_table(group), stream]
             yield "Accuracy by domain", [tables.domain_table(group, p) for p in group.protocols]
             yield "On the same samples", [tables.paired_table(group), tables.rivals_table(group)]
         case "published":

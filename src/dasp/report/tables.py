@@ -154,19 +154,22 @@ def runs_table(group: RunGroup) -> Table:
 
 def forgetting_table(group: RunGroup) -> Table:
     """Return the points lost on clean data, with all modalities and each alone, in each stream."""
-    lost: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
+    records = []
     for run in (run for run in group.runs if run.label != group.source):
         clean = dict(run.counts.clean_after or {})
         seen = clean.pop("seen", 0)
         for view in sorted(clean, key=lambda view: (view != "joint", view)):
             title = "all together" if view == "joint" else f"{view} alone"
             points = [100 * (clean[view][0] - right) / seen for right in clean[view]]
-            mine = lost.setdefault((run.protocol, title), {})
-            mine.setdefault(run.label, []).append((points[-1], max(points)))
+            records.append((run.protocol, title, run.label, points[-1], max(points)))
+    lost = pd.DataFrame(records, columns=["protocol", "view", "label", *ENDS])
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for (protocol, title), by_label in lost.items():
-        each = {n: tuple(map(mean_std, zip(*own, strict=True))) for n, own in by_label.items()}
-        cells = mark_best({n: Cell(means, ENDS) for n, means in each.items()}, least=True)
+    for (protocol, title), here in lost.groupby(["protocol", "view"], sort=False):
+        means = {
+            n: (mean_std(own["end"]), mean_std(own["worst"]))
+            for n, own in here.groupby("label", sort=False)
+        }
+        cells = mark_best({n: Cell(own, ENDS) for n, own in means.items()}, least=True)
         for label, cell in cells.items():
             first = {"method": label, "protocol": pretty(protocol)}
             rows.setdefault((protocol, label), first)[title] = cell
@@ -185,16 +188,13 @@ def sensitivity(group: RunGroup) -> pd.DataFrame:
     "<row> <option>=<value>".
     """
     records = []
-    for label in group.labels:
-        base, _, setting = label.rpartition(" ")
-        option = setting.partition("=")[0]
-        for protocol in group.protocols:
-            runs, own = group.of(label, protocol), group.of(base, protocol)
-            value = runs[0].config.options.get(option) if runs and own else None
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                for run in (*runs, *own):
-                    place = base, protocol, option, float(run.config.options[option])
-                    records.append((*place, run.accuracy, run.key))
+    for run in group.runs:
+        base, _, setting = run.label.rpartition(" ")
+        option, own = setting.partition("=")[0], group.of(base, run.protocol)
+        if own and type(run.config.options.get(option)) in (int, float):
+            for each in (run, *own):
+                place = base, run.protocol, option, float(each.config.options[option])
+                records.append((*place, each.accuracy, each.key))
     return pd.DataFrame(records, columns=VARIED).drop_duplicates(["method", "option", "key"])
 
 
@@ -207,10 +207,9 @@ def sensitivity_table(group: RunGroup) -> Table:
             words = {"method": base, "option": option, "value": f"{value:g}"}
             rows.append(words | _means(here, "protocol", names))
     if rows:
-        own = [(r.protocol, r.accuracy) for r in group.runs if r.label == group.source]
-        source = pd.DataFrame(own, columns=["protocol", "accuracy"])
-        words = {"method": SOURCE, "option": "", "value": ""}
-        rows.append(words | _means(source, "protocol", names))
+        source = {n: mean_cell(r.accuracy for r in group.of(group.source, n)) for n in names}
+        own = {names[protocol]: cell for protocol, cell in source.items()}
+        rows.append({"method": SOURCE, "option": "", "value": "", **own})
     caption = "Accuracy in % as one option varies, all others as in the method's own row"
     return Table("sensitivity", caption, rows)
 
@@ -221,10 +220,10 @@ def _means(runs: pd.DataFrame, by: str, names: Mapping[Any, str]) -> dict[str, C
 
 def batch_sizes(groups: Sequence[RunGroup]) -> pd.DataFrame:
     """Return the runs of labels with several batch sizes, in the columns of `sensitivity`."""
-    runs = [run for group in groups for run in group.runs]
     records = [
         (r.label, r.protocol, "samples per batch", r.config.batch_size, r.accuracy, r.key)
-        for r in runs
+        for group in groups
+        for r in group.runs
     ]
     found = pd.DataFrame(records, columns=VARIED)
     return found[found.groupby(["protocol", "method"])["value"].transform("nunique") > 1]
@@ -244,24 +243,26 @@ def batch_size_table(groups: Sequence[RunGroup]) -> Table:
 def robustness_tables(streams: Sequence[RunGroup]) -> list[Table]:
     """Return the averages and floors of each method, and its gain on every stream."""
     streams = [stream for stream in streams if stream.source is not None]
-    names = [stream.name for stream in streams]
-    each = [s.gain(s.protocols[0]).dropna(axis=1, how="all") for s in streams]
-    labels = dict.fromkeys(label for s in streams for label in s.labels)
-    gains = pd.concat(each, keys=names) if each else pd.DataFrame()
-    gains = gains[[label for label in labels if label in gains]]  # ((stream, replicate), labels)
+    found = {stream.name: stream.gain(stream.protocols[0]) for stream in streams}
+    gains = pd.concat(found) if found else pd.DataFrame()  # ((stream, replicate), labels)
+    gains = gains.dropna(axis=1, how="all")
     if gains.empty:
         return []
-    mean, std, count = (
-        gains.groupby(level=0).agg(how).reindex(names) for how in ("mean", "std", "count")
-    )
+    by_name = gains.groupby(level=0, sort=False)
+    mean, std, count = by_name.mean(), by_name.std(), by_name.count()
 
-    def cell(gain: tuple[float, float]) -> Cell:
-        return Cell((gain,), ("gain",), worse=gain[0] < -HARM)
+    def cell(gain: float, spread: float) -> Cell:
+        return Cell(((float(gain), float(spread)),), ("gain",), worse=gain < -HARM)
 
-    voting = [s.name for s in streams if s.shifted] or names
-    averages = mark_best({n: cell(_average(gains[n].unstack(level=0)[voting])) for n in mean})
+    def average(label: str) -> Cell:
+        """One vote per stream: NaN if one was not run, no deviation if a replicate lacks one."""
+        own = gains[label].unstack(level=0)[voting].dropna(how="all").mean(axis=1, skipna=False)
+        return cell(mean[label][voting].mean(skipna=False), own.std(skipna=False))
+
+    voting = [stream.name for stream in streams if stream.shifted] or list(found)
+    averages = mark_best({label: average(label) for label in mean})
     worst, ran = mean.idxmin(), mean.count()
-    floors = mark_best({n: cell((mean[n][worst[n]], std[n][worst[n]])) for n in mean})
+    floors = mark_best({n: cell(mean[n][worst[n]], std[n][worst[n]]) for n in mean})
     rows = []
     for label in mean:
         runs = [run for stream in streams for run in stream.runs if run.label == label]
@@ -273,7 +274,7 @@ def robustness_tables(streams: Sequence[RunGroup]) -> list[Table]:
     for stream in streams:
         here = stream.name
         able = [SOURCE, *count.columns[count.loc[here] == count.loc[here].max()]]
-        own = {n: cell((mean[n][here], std[n][here])) for n in mean}
+        own = {n: cell(mean[n][here], std[n][here]) for n in mean}
         own = mark_best({SOURCE: number(0.0), **own}, able)  # Source is best if all others lose
         accuracy = mean_std(stream.accuracy(stream.protocols[0])[stream.source])
         own[SOURCE] = replace(own[SOURCE], means=(accuracy,))
@@ -281,8 +282,8 @@ def robustness_tables(streams: Sequence[RunGroup]) -> list[Table]:
     if len(streams) > 1:
         ends = {"average": averages, "floor": floors}
         by_stream += [{"stream": name, SOURCE: NAN, **own} for name, own in ends.items()]
-    titles = {stream.title for stream in streams}
-    setting = f" ({titles.pop()})" if len(titles) == 1 else ""
+    titles = {f" ({stream.title})" for stream in streams}
+    setting = titles.pop() if len(titles) == 1 else ""
     return [
         Table(
             "floors",
@@ -299,15 +300,6 @@ def robustness_tables(streams: Sequence[RunGroup]) -> list[Table]:
             by_stream,
         ),
     ]
-
-
-def _average(gains: pd.DataFrame) -> tuple[float, float]:
-    """Return mean and deviation of gains, (replicates, streams), with one vote per stream.
-
-    NaN if a stream was not run; no deviation if a replicate did not run all streams.
-    """
-    own = gains.dropna(how="all").mean(axis=1, skipna=False)
-    return float(gains.mean().mean(skipna=False)), float(own.std(skipna=False))
 
 
 def stretches_table(streams: Sequence[RunGroup]) -> Table:

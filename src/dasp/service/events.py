@@ -19,7 +19,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,15 @@ from dasp.core.types import Outcome
 from dasp.service.metrics import Counters, exposition
 
 LIMIT = 64 * 2**20  # bytes per file; with the previous file, a log takes at most twice this
+START = b'{"event": '
 COUNTED = {"reset": "resets", "save": "saves", "load": "loads", "resume": "loads"}
+FIELDS: Mapping[str, Any] = {  # the kind of each, if it is there and not null
+    **dict.fromkeys(("event", "method", "rejected", "rollback"), str),
+    **{name: [str] for name in ("modalities", "present", "missing", "biased")},
+    **{name: {"*": float} for name in ("scores", "norms")},
+    **dict.fromkeys(("time", "loss"), float),
+    "hyper": {"*": str},
+}
 Event = dict[str, Any]
 Norms = Callable[[], Mapping[str, float]]
 LOGGER = logging.getLogger("dasp")
@@ -43,25 +51,25 @@ class EventLog:
     """
 
     def __init__(self, path: str | Path, limit: int = LIMIT) -> None:
-        self.path, self.limit = Path(path), limit
-        self._mended = False
+        self.path, self.limit, self._mended = Path(path), limit, False
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.is_dir():
             raise OptionError(f"log={str(path)!r} is a directory: give the path of a file.")
         if self.path.exists():
             with self.path.open("rb") as file:
                 first = file.readline()
-            if first.endswith(b"\n") and parsed(first) is None:
-                raise OptionError(
-                    f"log={str(path)!r} exists and is not an event log: give another path."
-                )
+            whole = first.endswith(b"\n")  # a kill may have truncated it
+            if parsed(first) is None if whole else not START.startswith(first[: len(START)]):
+                raise OptionError(f"log={str(path)!r} is not an event log: give another path.")
 
     def write(self, event: Mapping[str, Any]) -> None:
         """Append one event, completely or not at all; raise OSError if that fails."""
         plain = json.loads(json.dumps(event, default=_text), parse_constant=lambda _: None)
         line = (json.dumps(plain) + "\n").encode()
-        if not self._mended:
-            self._mend()
+        if not self._mended and self.path.exists():
+            with self.path.open("rb+") as file:  # remove a last line that a kill has truncated
+                file.truncate(file.read().rfind(b"\n") + 1)
+        self._mended = True
         if self.path.exists() and 0 < self.path.stat().st_size > self.limit - len(line):
             self.path.replace(older(self.path))
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -78,13 +86,6 @@ class EventLog:
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
 
-    def _mend(self) -> None:
-        """Remove a last line that a kill has truncated."""
-        if self.path.exists():
-            with self.path.open("rb+") as file:
-                file.truncate(file.read().rfind(b"\n") + 1)
-        self._mended = True
-
 
 def older(path: Path) -> Path:
     """Return the path of a log that has reached its limit."""
@@ -97,27 +98,21 @@ def read(path: str | Path) -> list[Event]:
     A run that was resumed from a checkpoint after a kill has processed some batches twice: a
     "resume" replaces the events from its batch on. A truncated last line is ignored.
     """
-    path = Path(path)
+    path, kept = Path(path), list[Event]()
     if not path.is_file():
         raise DataError(f"no event log at {path}.")
-    kept: list[Event] = []
-    for event in _lines(path):
-        if event["event"] == "start":
-            kept = []
-        elif event["event"] == "resume":
-            kept = [earlier for earlier in kept if earlier["batch"] < event["batch"]]
-        kept.append(event)
-    return kept
-
-
-def _lines(path: Path) -> Iterator[Event]:
     for file in filter(Path.is_file, (older(path), path)):
         lines = file.read_bytes().split(b"\n")
         for number, line in enumerate(lines[:-1], start=1):  # after the last \n: a truncated line
             event = parsed(line)
             if event is None:
                 raise DataError(f"{file}, line {number} is not an event: {line[:60]!r}.")
-            yield event
+            if event["event"] == "start":
+                kept = []
+            elif event["event"] == "resume":
+                kept = [earlier for earlier in kept if earlier["batch"] < event["batch"]]
+            kept.append(event)
+    return kept
 
 
 def parsed(line: bytes) -> Event | None:
@@ -127,41 +122,26 @@ def parsed(line: bytes) -> Event | None:
         json.dumps(event, allow_nan=False)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(event, dict) or not {"event", "batch"} <= event.keys():
+    if not isinstance(event, dict) or not event.get("event"):
         return None
-    return event if all(_FIELDS[k](v) for k, v in event.items() if k in _FIELDS) else None
+    batch = event.get("batch")
+    placed = type(batch) is int and 0 <= batch < 2**53
+    fits = placed and all(_fits(event.get(name), kind) for name, kind in FIELDS.items())
+    return event if fits else None
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and abs(value) < 2**1000  # type: ignore[arg-type]
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _are_numbers(value: object) -> bool:
-    return isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
-
-
-def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: value is None or check(value)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-_FIELDS: Mapping[str, Callable[[object], bool]] = {
-    "event": lambda value: isinstance(value, str) and value != "",
-    "batch": lambda value: type(value) is int and 0 <= value < 2**53,
-    "method": _is_text,
-    "hyper": lambda value: isinstance(value, dict) and _are_texts(list(value.values())),
-    **dict.fromkeys(("time", "loss"), _or_none(_is_number)),
-    **dict.fromkeys(("rejected", "rollback"), _or_none(_is_text)),
-    **dict.fromkeys(("modalities", "present", "missing", "biased"), _or_none(_are_texts)),
-    **dict.fromkeys(("scores", "norms"), _or_none(_are_numbers)),
-}
+def _fits(value: object, kind: object) -> bool:
+    """Tell whether a value is null or of a kind in FIELDS."""
+    match value:
+        case None:
+            return True
+        case list():
+            return isinstance(kind, list) and all(type(one) is str for one in value)
+        case dict():
+            return isinstance(kind, dict) and all(_fits(v, kind["*"]) for v in value.values())
+        case bool() | str():
+            return type(value) is kind
+    return kind is float and abs(value) < 2**1000  # type: ignore[arg-type]
 
 
 def _text(value: object) -> str | list[str]:
@@ -204,12 +184,13 @@ class Recorder:
         if self.log is None:
             return
         found, kind = outcome.diagnosis, "frozen" if frozen else "batch"
+        parts = {
+            name: getattr(outcome, name) for name in ("updated", "loss", "rejected", "rollback")
+        }
         event: Event = {"event": kind, "index": index, "size": len(outcome.logits)}
         event |= {"present": list(present), "missing": self._missing(present)}
         event |= {"scores": found and found.scores, "biased": found and found.biased}
-        event |= {"updated": outcome.updated, "loss": outcome.loss, "rejected": outcome.rejected}
-        event |= {"rollback": outcome.rollback, "norms": norms()}
-        self._write(event, counted=not frozen)
+        self._write({**event, **parts, "norms": norms()}, counted=not frozen)
 
     def _missing(self, present: Collection[str]) -> list[str]:
         return [name for name in self.counters.modalities if name not in present]

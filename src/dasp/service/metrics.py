@@ -1,7 +1,8 @@
 """Metrics of a running adaptation, as a plain dict and in Prometheus' text format."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -69,11 +70,6 @@ class Counters:
         self.by_modality = {name: dict(counts[name]) for name in BY_MODALITY}
 
 
-class _Metrics(list[Metric], Collector):
-    def collect(self) -> Iterable[Metric]:
-        return self
-
-
 def exposition(counters: Counters, **gauges: tuple[str, Value]) -> str:
     """Return counters and gauges, name=(help, value), in Prometheus' text format.
 
@@ -86,7 +82,7 @@ def exposition(counters: Counters, **gauges: tuple[str, Value]) -> str:
     counts, helps = counters.as_dict(), TOTALS | BY_MODALITY
     metrics = [_metric(CounterMetricFamily, n, text, counts[n]) for n, text in helps.items()]
     metrics += [_metric(GaugeMetricFamily, n, text, value) for n, (text, value) in gauges.items()]
-    return generate_latest(_Metrics(metrics)).decode()
+    return generate_latest(cast(Collector, SimpleNamespace(collect=lambda: metrics))).decode()
 
 
 def _metric(

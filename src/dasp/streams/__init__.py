@@ -8,10 +8,4 @@ labs have the same data.
 from dasp.streams.checksum import checksums
 from dasp.streams.domains import Domain, DomainDamage, all_domains, domain_dataset
 
-__all__ = [
-    "Domain",
-    "DomainDamage",
-    "all_domains",
-    "checksums",
-    "domain_dataset",
-]
+__all__ = ["Domain", "DomainDamage", "all_domains", "checksums", "domain_dataset"]

@@ -28,10 +28,7 @@ def checksums(
     workers: int | None = None,
     show: bool = False,
 ) -> dict[str, str]:
-    """Return {domain: hash} of the pixels and 16-bit samples of the first `count` clips.
-
-    The clean frames and sounds come first, as "video/clean" and "audio/clean".
-    """
+    """Return {domain: hash} of the first `count` clips: pixels and 16-bit samples."""
     if count < 1:
         raise OptionError(f"count, the number of clips to hash, must be at least 1, not {count}.")
     few = manifest.first(count)
@@ -52,16 +49,13 @@ def shapes_checksums(
 ) -> dict[str, str]:
     """Return {name: hash} of the built-in set, equal to the file `BUILT_IN` on every processor.
 
-    Hashed are the first `count` clean samples of each flavour, split and sensor, and the first
-    four test samples under each corruption at severity 5.
+    `count` clean samples of each flavour, split and sensor; four under each corruption.
     """
-    clean: dict[str, Read] = {
-        f"{flavour}/{split}/{sensor}": partial(
-            _shape_bytes, SoundingShapes(split, count, flavour), sensor
-        )
-        for flavour, split, sensor in product(FLAVOURS, SPLITS, SENSORS)
-    }
+    clean: dict[str, Read] = {}
     damaged: dict[str, Read] = {}
+    for flavour, split, sensor in product(FLAVOURS, SPLITS, SENSORS):
+        shapes = SoundingShapes(split, count, flavour)
+        clean[f"{flavour}/{split}/{sensor}"] = partial(_shape_bytes, shapes, sensor)
     for domain in all_domains(SENSORS, severities=[5]):
         shapes = SoundingShapes("test", 4, damage=DomainDamage(domain))
         damaged[f"balanced/test/{domain}"] = partial(_shape_bytes, shapes, domain.modality)

@@ -33,9 +33,8 @@ class Domain:
     def __post_init__(self) -> None:
         registry(self.modality)[self.corruption]
         if isinstance(self.severity, bool) or self.severity not in SEVERITIES:
-            raise OptionError(
-                f"severity of {self.corruption} must be 1 to 5, not {self.severity!r}."
-            )
+            fault = f"must be 1 to 5, not {self.severity!r}"
+            raise OptionError(f"severity of {self.corruption} {fault}.")
 
     def __str__(self) -> str:
         return f"{self.modality}/{self.corruption}/{self.severity}"
@@ -65,7 +64,6 @@ class DomainDamage:
     """The corruption of samples by one domain, with the loss of saving: JPEG frames, 16-bit sounds.
 
     A clip corrupted while loading therefore equals one read from a corrupted tree, bit for bit.
-    Depth maps, which only the built-in set has, are integers anyway.
     """
 
     domain: Domain
@@ -108,8 +106,5 @@ class DomainDamage:
 
 
 def domain_dataset(manifest: Manifest, domain: Domain | None, seed: int = 0) -> ClipDataset:
-    """Return the clips of a domain (None: clean), corrupted while loading.
-
-    For your own textures or recordings, give a `DomainDamage` to a `dasp.data.ClipDataset`.
-    """
+    """Return the clips of a domain (None: clean), corrupted while loading."""
     return ClipDataset(manifest, None if domain is None else DomainDamage(domain, seed))

@@ -1,7 +1,8 @@
 """Draw contact sheets: one clip or one built-in sample under every corruption and severity."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,30 +28,29 @@ QUIET, LOUD = -14.0, 6.0  # log-mel energies at the ends of the colours
 NEAR, FAR = 500.0, 2800.0  # millimetres at the bright and the dark end of the colours
 NOTHING = (200, 200, 200)  # pixels without return
 
-
-def preview_clip(
-    clip: Clip, seed: int, frost_dir: Path | None, noise_dir: Path | None
-) -> list[Image.Image]:
-    """Return the sheets of the middle frame and of the sound of a clip."""
-    image, wave = corruption_image(read_frame(clip.frame)), read_wave(clip.wav)
-    damage = partial(DomainDamage, seed=seed, frost_dir=frost_dir, noise_dir=noise_dir)
-    return [
-        _sheet("video", image, clip.frame_id, damage, f"{clip.frame_id}, seed {seed}"),
-        _sheet("audio", wave, clip.id, damage, f"{clip.id}, log-mel, seed {seed}"),
-    ]
+Samples = dict[str, tuple[NDArray[Any], str]]  # by modality: a sample and its id
 
 
-def preview_shapes(index: int = 0, flavour: str = "balanced", seed: int = 0) -> list[Image.Image]:
-    """Return the sheets of one sample of the built-in set: frames, sounds and depths."""
-    shapes = SoundingShapes("test", index + 1, flavour)
-    name, damage = shapes.sample_id(index), partial(DomainDamage, seed=seed)
-    samples: dict[str, NDArray[Any]] = {
+def clip_samples(clip: Clip) -> Samples:
+    """Return the middle frame and the sound of a clip, by the ids that seed their corruption."""
+    image = corruption_image(read_frame(clip.frame))
+    return {"video": (image, clip.frame_id), "audio": (read_wave(clip.wav), clip.id)}
+
+
+def shape_samples(index: int) -> Samples:
+    """Return the frame, the sound and the depth map of a test sample of the built-in set."""
+    shapes = SoundingShapes("test", index + 1)
+    drawn: dict[str, NDArray[Any]] = {
         "video": shapes.frame(index),
         "audio": shapes.wave(index),
         "depth": shapes.depth(index),
     }
-    title = f"{name}, seed {seed}"
-    return [_sheet(m, sample, name, damage, title) for m, sample in samples.items()]
+    return {sensor: (sample, shapes.sample_id(index)) for sensor, sample in drawn.items()}
+
+
+def draw_sheets(samples: Samples, damage: DomainDamage) -> list[Image.Image]:
+    """Return one sheet per modality; `damage` has the seed and the user's files."""
+    return [_sheet(modality, *sample, damage) for modality, sample in samples.items()]
 
 
 def save_sheets(sheets: Sequence[Image.Image], folder: Path) -> list[Path]:
@@ -64,11 +64,7 @@ def save_sheets(sheets: Sequence[Image.Image], folder: Path) -> list[Path]:
 
 
 def _sheet(
-    modality: str,
-    sample: NDArray[Any],
-    sample_id: str,
-    damage: Callable[[Domain], DomainDamage],
-    title: str,
+    modality: str, sample: NDArray[Any], sample_id: str, damage: DomainDamage
 ) -> Image.Image:
     """Return one row per corruption: the clean sample, and severities 1 to 5."""
     rows = names(modality)
@@ -76,14 +72,15 @@ def _sheet(
     size = (LEFT + step * (1 + len(SEVERITIES)), TOP * 2 + step * len(rows))
     sheet = Image.new("RGB", size, "white")
     write = partial(ImageDraw.Draw(sheet).text, fill="black", font=ImageFont.load_default(14))
-    write((GAP, GAP), title)
+    write((GAP, GAP), f"{sample_id}, seed {damage.seed}")
     for column, heading in enumerate(["clean", *(f"severity {k}" for k in SEVERITIES)]):
         write((LEFT + column * step, TOP + GAP), heading)
     for row, name in enumerate(rows):
         top = TOP * 2 + row * step
         write((GAP, top + CELL // 2 - 8), name)
-        damages = [damage(Domain(modality, name, severity)) for severity in SEVERITIES]
-        for column, shown in enumerate([sample, *(d(sample, sample_id) for d in damages)]):
+        domains = [Domain(modality, name, severity) for severity in SEVERITIES]
+        damaged = [replace(damage, domain=domain)(sample, sample_id) for domain in domains]
+        for column, shown in enumerate([sample, *damaged]):
             cell = _picture(modality, shown).resize((CELL, CELL), Image.Resampling.LANCZOS)
             sheet.paste(cell, (LEFT + column * step, top))
     return sheet

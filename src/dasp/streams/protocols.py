@@ -104,12 +104,9 @@ def visits(
 ) -> Iterator[Visit]:
     """Return the visits of a protocol in order; `corruptions` keeps only those named.
 
-    per_domain: reset at each domain (the paper's "episodic"); no other protocol is ever reset.
-    interleaved: the paper's order of 21 domains, on which most others are built; docs/benchmark.md
-    describes each. long: repeated up to 100,000 samples, with `samples` per domain.
-
-    The domains are the published ones. For per_domain and continual, `corruptions` may also name
-    a registered corruption of your own.
+    docs/benchmark.md describes each protocol; only per_domain (the paper's "episodic") is ever
+    reset. The domains are the published ones; for per_domain and continual, `corruptions` may also
+    name a registered corruption of your own. long has `samples` per domain, 100,000 in all.
 
     >>> [visit.name for visit in visits("continual/audio", 5)][:2]
     ['audio/gaussian_noise/5', 'audio/traffic/5']
@@ -190,8 +187,7 @@ def sample_order(
 ) -> NDArray[np.int64]:
     """Return a permutation (n,) of the samples whose labels (n,) are given.
 
-    shuffled: uniformly at random. dirichlet: each class in bursts, its samples distributed over
-    the batches by shares drawn from a Dirichlet(0.1). sorted: one class after another.
+    dirichlet: the samples of a class fall into batches by shares drawn from a Dirichlet(0.1).
     """
     count = len(labels)
     if order == "shuffled":

@@ -1,6 +1,7 @@
 """The Ray engine on real clusters of this machine: the same results, whatever happens."""
 
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -15,9 +16,9 @@ from ray.cluster_utils import Cluster
 from dasp.bench.datasets import DataOptions
 from dasp.bench.engines import open_engine, open_features
 from dasp.bench.engines import ray as ray_module
-from dasp.bench.engines.ray import check_same, connected, pack_shipment, portable
+from dasp.bench.engines.ray import connected, portable, sent_workspace
 from dasp.bench.plan import with_methods, with_settings
-from dasp.bench.results import done_keys, is_done, read_folder
+from dasp.bench.results import finished, is_done, read_folder
 from dasp.bench.runner import run_plan
 from dasp.core.errors import DataError, OptionError
 
@@ -71,21 +72,19 @@ def test_paths_are_found_from_any_directory(plan, workspace, tmp_path, monkeypat
         "$TMPDIR/store": Path("$TMPDIR/store"),
         "~/store": Path("~/store"),
     }.items():
-        shipment = pack_shipment([], replace(workspace, store=Path(store)))
-        assert shipment.workspace.store == found
+        assert sent_workspace(replace(workspace, store=Path(store))).store == found
 
 
-def test_other_files_on_a_node_are_refused(plan, workspace):
+def test_other_files_than_those_planned_with_are_refused(plan, workspace):
     job = portable(jobs_of(plan)[0])
-    features = open_features(job, workspace)
-    check_same(job, features)
+    open_features(job, workspace)
     for change, message in (
-        ({"model": job.run.model | {"digest": "0"}}, "other weights on a node"),
-        ({"data": job.run.data | {"version": 0}}, "other data on a node"),
-        ({"versions": {"method": ["Source 0"], "loop": 0}}, "another method on a node"),
+        ({"model": job.run.model | {"digest": "0"}}, "other weights here than when"),
+        ({"data": job.run.data | {"version": 0}}, "other data here than when"),
+        ({"versions": {"method": ["Source 0"], "loop": 0}}, "another method here than when"),
     ):
         with pytest.raises(DataError, match=message):
-            check_same(replace(job, run=replace(job.run, **change)), features)
+            open_features(replace(job, run=replace(job.run, **change)), workspace)
 
 
 # On a cluster that is started here, for all the following tests.
@@ -153,10 +152,10 @@ def test_an_error_of_a_run_is_told_and_not_tried_again(watched, begun, on_ray):
 
 
 def test_other_software_on_a_node_is_refused(plan, workspace, monkeypatch, on_ray):
-    monkeypatch.setattr(ray_module, "software", lambda: "dasp 0.0.1")
+    monkeypatch.setattr(ray_module, "software", lambda method: "dasp 0.0.1")
     with pytest.raises(OptionError, match=r"node .* has dasp .* started with dasp 0\.0\.1"):
         on_ray(plan)
-    assert done_keys(workspace.results) == set()
+    assert set(finished(workspace.results)) == set()
 
 
 @pytest.mark.parametrize("needs", [{"gpus_per_run": 1.0}, {"cpus_per_run": 64.0}])
@@ -165,23 +164,28 @@ def test_a_run_that_fits_nowhere_is_refused(plan, on_ray, needs):
         on_ray(plan, **needs)
 
 
-def test_a_killed_worker_is_replaced(
-    watched, elsewhere, folder, counted, begun, meanwhile, wait_until, on_ray
+@pytest.mark.parametrize("lost", ["worker", "store"])
+def test_a_worker_or_a_store_that_is_lost_is_replaced(
+    watched, workspace, elsewhere, folder, counted, begun, meanwhile, wait_until, on_ray, lost
 ):
     (folder / "hold").touch()
     killed = []
 
-    def kill():
+    def lose():
         wait_until(begun)
         seed, process, _ = begun()[0]
-        killed.append(seed)
-        os.kill(process, signal.SIGKILL)
+        if lost == "worker":
+            killed.append(seed)
+            os.kill(process, signal.SIGKILL)
+        else:
+            shutil.rmtree(workspace.store)
         (folder / "go").touch()
 
-    with meanwhile(kill):
+    with meanwhile(lose):
         rows = on_ray(watched)
     assert sorted(seed for seed, *_ in begun()) == sorted([0, 1, 2, 3, *killed])
     assert counted(rows) == counted(local(watched, elsewhere))
+    assert any(workspace.store.glob("*.npy"))
 
 
 def test_an_interruption_keeps_what_is_done(
@@ -223,7 +227,7 @@ def test_two_runners_do_not_wait_for_each_other(watched, workspace, cluster, beg
         runner.join(timeout=100)
     assert not any(runner.is_alive() for runner in runners)
     assert sorted(seed for seed, *_ in begun()) == [0, 1]
-    assert done_keys(workspace.results) == {first.run.key, second.run.key}
+    assert set(finished(workspace.results)) == {first.run.key, second.run.key}
 
 
 def test_two_nodes_have_a_store_each_and_one_does_the_runs_of_the_other_when_it_is_lost(

@@ -22,16 +22,12 @@ def percent(tab, lane):
     return float(text.rstrip("%"))
 
 
-def test_it_begins_at_the_source_state(visit):
+def test_it_begins_at_the_source_then_the_flag_follows_the_damage(visit, photograph):
     tab = visit()
     assert tab.title() == "dasp: a sensor goes bad"
     assert tab.is_visible("text=what you see, what to try")
     assert "nothing has been learnt" in tab.inner_text("#diagnosis")
     assert tab.is_checked("input[value=interleaved]")
-
-
-def test_it_plays_the_flag_follows_the_damage_and_dasp_runs_above_source(visit, photograph):
-    tab = visit()
     tab.select_option("#speed", "8")
     tab.click("#play")
     tab.until("document.getElementById('diagnosis').textContent.includes('video looks')")

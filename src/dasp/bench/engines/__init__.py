@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dasp.bench.datasets import DataOptions
-from dasp.bench.features import Features
+from dasp.bench.features import Features, digest_on
 from dasp.bench.plan import Job
-from dasp.bench.references import find_model
+from dasp.bench.references import find_model, versions_of
 from dasp.bench.results import digest
 from dasp.bench.store import Store
 from dasp.core.errors import DataError, OptionError
@@ -57,17 +57,29 @@ def open_engine(name: str, **options: str | float | None) -> Engine:
     return partial(import_module(f"{__name__}.{name}").run, **given)
 
 
-def open_features(job: Job, workspace: Workspace) -> Features:
-    """Return the inputs and tokens of a job's data under its model; a process opens them once."""
-    known = job.run.model["digest"], digest(job.run.data)
-    return _features(job.model, *known, job.data, workspace)
+def open_features(job: Job, workspace: Workspace, device: str = "cpu") -> Features:
+    """Return the inputs and tokens of a job, if files are those that it was planned with."""
+    run = job.run
+    planned = run.model["digest"], digest(run.data)
+    features = _features(job.model, job.data, workspace, device, *planned)
+    for what, same in (
+        (f"{job.model} has other weights", features.model_digest == run.model["digest"]),
+        (f"{job.data.name} gives other data", features.identity == run.data),
+        (f"{run.method} is another method", versions_of(run.method) == run.versions),
+    ):
+        if not same:
+            raise DataError(
+                f"{what} here than when the run was planned: if files were changed meanwhile, run "
+                "it again; on a cluster, copy the same files to all nodes or to a shared path."
+            )
+    return features
 
 
 @lru_cache(maxsize=4)
 def _features(
-    model: str, model_digest: str, data_digest: str, data: DataOptions, workspace: Workspace
+    model: str, data: DataOptions, workspace: Workspace, device: str, *_planned: str
 ) -> Features:
-    features = Features(data.open(), find_model(model), workspace.open_store(), model_digest)
-    if digest(features.identity) != data_digest:
-        raise DataError(f"files of {data.name} were changed during the run: run it again.")
-    return features
+    """Open a data set and a model once per process; the model is hashed on the processor."""
+    dataset, found = data.open(), find_model(model)
+    known = digest_on(dataset, found, model)
+    return Features(dataset, found.to(device), workspace.open_store(), known)

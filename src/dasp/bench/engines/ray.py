@@ -5,7 +5,6 @@ they need in the store of their node, where processes wait for each other; this 
 results, so that a run which is interrupted goes on where it stopped, with any engine.
 """
 
-import hashlib
 import logging
 import os
 import socket
@@ -13,8 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +21,13 @@ import torch
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
 from dasp.bench.cells import fill_store, run_job
-from dasp.bench.datasets import DataOptions, Dataset
-from dasp.bench.engines import Workspace
-from dasp.bench.features import Features, digest_on
+from dasp.bench.code import code_of
+from dasp.bench.engines import Workspace, open_features
 from dasp.bench.plan import Job
-from dasp.bench.references import absolute, find_model, versions_of
-from dasp.bench.results import Result, claimed, is_done, write_result
+from dasp.bench.references import absolute
+from dasp.bench.results import Result, claimed, digest, is_done, write_result
 from dasp.core.errors import DaspError, DataError, OptionError
-from dasp.core.progress import bars
+from dasp.core.progress import with_bar
 from dasp.core.version import __version__
 from dasp.data.loading import cores
 
@@ -58,18 +55,18 @@ def run(
             "--workers is the number of CPUs of a Ray cluster that is started here, 1 or more: "
             "leave it out if --address names a cluster."
         )
-    with connected(address, workspace.workers or cores()), bars(show) as progress:
+    with connected(address, workspace.workers or cores()):
         _check_fit({"CPU": cpus_per_run, "GPU": gpus_per_run})
-        shipment = ray.put(pack_shipment(jobs, workspace, "cuda" if gpus_per_run else "cpu"))
         needs = {"num_cpus": cpus_per_run, "num_gpus": gpus_per_run}
         task = ray.remote(_do).options(max_retries=RETRIES, **needs)
+        given = sent_workspace(workspace), "cuda" if gpus_per_run else "cpu"
         submitted: list[Any] = []
 
         def run_one(job: Job, wait: bool = False) -> bool:
             """Run a job unless it is done; tell whether no other runner has it."""
             with claimed(workspace.results, job.run.key, wait) as mine:
                 if mine and not is_done(workspace.results, job.run):
-                    run = task.remote((shipment,), portable(job))  # a tuple is not fetched at once
+                    run = task.remote(portable(job), *given, software(job.run.method))
                     submitted.append(run)
                     result = replace(_result(run, job), run=job.run)  # paths as they were given
                     write_result(workspace.results, result)
@@ -77,11 +74,9 @@ def run(
 
         pool = ThreadPoolExecutor(SUBMITTED)
         runs = {pool.submit(run_one, job): job for job in jobs}
-        bar = progress.add_task("run on the cluster", total=len(runs))
         try:
-            for run in as_completed(runs):
+            for run in with_bar(as_completed(runs), len(runs), "run on the cluster", show):
                 run.result()
-                progress.advance(bar)
             # Another runner has the others: wait, and take over if it died. Nothing is held
             # meanwhile: two runners that wait for each other would wait for ever.
             for run, job in runs.items():
@@ -119,7 +114,7 @@ def _check_fit(wanted: dict[str, float]) -> None:
 
 def _result(task: Any, job: Job) -> Result:
     try:
-        result: Result = ray.get(task)
+        return ray.get(task)  # type: ignore[no-any-return]
     except RayTaskError as error:
         cause: Any = error
         while isinstance(cause, RayTaskError):
@@ -133,7 +128,6 @@ def _result(task: Any, job: Job) -> Result:
             "out, raise --cpus-per-run so that fewer run side by side; then run it again, what is "
             "finished is kept."
         ) from error
-    return result
 
 
 def _first_line(error: Exception) -> str:
@@ -175,23 +169,11 @@ def connected(address: str | None, cpus: int) -> Iterator[None]:
             ray.shutdown()
 
 
-@dataclass(frozen=True)
-class Shipment:
-    """What workers are sent once: where to work, opened data, and versions to compare."""
-
-    workspace: Workspace
-    device: str
-    datasets: dict[DataOptions, Dataset]
-    software: str
-
-
-def pack_shipment(jobs: Sequence[Job], workspace: Workspace, device: str = "cpu") -> Shipment:
-    """Collect what workers need; a store's path must be absolute, or read by each node itself."""
-    if str(workspace.store)[:1] not in ("~", "$"):
-        workspace = replace(workspace, store=workspace.store.resolve())
-    # A worker must import a user's own file before it can unpickle what that defines.
-    opened = {portable(job).data for job in jobs if ".py:" not in job.data.name}
-    return Shipment(workspace, device, {data: data.open() for data in opened}, software())
+def sent_workspace(workspace: Workspace) -> Workspace:
+    """Return the workspace for all nodes: the store's path absolute, or read by each node."""
+    if str(workspace.store)[:1] in ("~", "$"):
+        return workspace
+    return replace(workspace, store=workspace.store.resolve())
 
 
 def portable(job: Job) -> Job:
@@ -203,57 +185,21 @@ def portable(job: Job) -> Job:
     return replace(job, run=run, model=absolute(job.model), data=data)
 
 
-@cache
-def software() -> str:
+def software(method: str) -> str:
     """Return what must be the same on all nodes; of this package, the code itself."""
-    code, root = hashlib.sha256(), Path(__file__).parents[2]
-    for path in sorted(root.rglob("*.py")):
-        code.update(path.relative_to(root).as_posix().encode())
-        code.update(path.read_bytes())
     torch_version = torch.__version__.partition("+")[0]
-    return f"dasp {__version__} (code {code.hexdigest()[:8]}) with torch {torch_version}"
+    code = digest(code_of(method))[:8]
+    return f"dasp {__version__} (code {code}) with torch {torch_version}"
 
 
-def _do(shipment: tuple[Any], job: Job) -> Result:
-    """Run one job in a worker."""
+def _do(job: Job, workspace: Workspace, device: str, wanted: str) -> Result:
+    """Run one job in a worker, if its node has the same software."""
+    if (here := software(job.run.method)) != wanted:
+        raise OptionError(
+            f"a node of the cluster has {here}, but the run was started with {wanted}: install the "
+            "same on all nodes."
+        )
     torch.set_num_threads(1)
-    features = _features(shipment, job.model, job.data)
-    check_same(job, features)
+    features = open_features(job, workspace, device)
     fill_store(job, features)
     return run_job(job, features)
-
-
-@lru_cache(maxsize=4)
-def _features(shipment: tuple[Any], model: str, data: DataOptions) -> Features:
-    sent = _unpacked(shipment)
-    dataset = sent.datasets[data] if data in sent.datasets else data.open()
-    found = find_model(model)
-    digest = digest_on(dataset, found, model)  # on the processor, as where the run was started
-    return Features(dataset, found.to(sent.device), sent.workspace.open_store(), digest)
-
-
-@lru_cache(maxsize=1)
-def _unpacked(shipment: tuple[Any]) -> Shipment:
-    """Return what was sent, once per process and run, if this node has the same software."""
-    sent: Shipment = ray.get(shipment[0])
-    if software() != sent.software:
-        raise OptionError(
-            f"a node of the cluster has {software()}, but the run was started with "
-            f"{sent.software}: install the same on all nodes."
-        )
-    return sent
-
-
-def check_same(job: Job, features: Features) -> None:
-    """Refuse a job if the files of this node are not those that it was planned with."""
-    run = job.run
-    for what, same in (
-        (f"{job.model} has other weights", features.model_digest == run.model["digest"]),
-        (f"{job.data.name} gives other data", features.identity == run.data),
-        (f"{run.method} is another method", versions_of(run.method) == run.versions),
-    ):
-        if not same:
-            raise DataError(
-                f"{what} on a node than where the run was started: copy the same files to all "
-                "nodes, or put them on a path that they share."
-            )

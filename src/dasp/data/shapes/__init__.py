@@ -9,15 +9,6 @@ from dasp.data.shapes.classes import CLASSES, FLAVOURS, FRAMES, NAMES, SENSORS, 
 from dasp.data.shapes.dataset import SoundingShapes, audio_input, depth_input, video_input
 
 __all__ = [
-    "CLASSES",
-    "FLAVOURS",
-    "FRAMES",
-    "NAMES",
-    "SENSORS",
-    "SPLITS",
-    "VERSION",
-    "SoundingShapes",
-    "audio_input",
-    "depth_input",
-    "video_input",
-]
+    "CLASSES", "FLAVOURS", "FRAMES", "NAMES", "SENSORS", "SPLITS", "VERSION", "SoundingShapes",
+    "audio_input", "depth_input", "video_input",
+]  # fmt: skip

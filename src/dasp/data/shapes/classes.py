@@ -68,10 +68,7 @@ FLAVOURS = {
 
 
 def flavour_named(name: str) -> Flavour:
-    """Return a flavour by name: "balanced" or "sound", optionally with the suffix "_easy".
-
-    Training starts with the easy ones: a quiet room and no bad modality.
-    """
+    """Return a flavour by name; "_easy" adds a quiet room and no bad modality."""
     easy = {f"{plain}_easy": replace(f, snr=(10.0, 28.0), bad=0.0) for plain, f in FLAVOURS.items()}
     known = FLAVOURS | easy
     if name not in known:

@@ -25,12 +25,9 @@ STEEPEST, SLOPE_STD = 40.0, 15.0  # millimetres per pixel
 
 
 class Content(NamedTuple):
-    """The label of a sample, and the classes that are seen and heard, None if absent.
+    """The label of a sample, and the classes that are seen and heard, None if absent."""
 
-    The label is the class of the good modality; in a good sample all three are equal.
-    """
-
-    label: int
+    label: int  # the class of the good modality
     seen: int | None
     heard: int | None
 
@@ -38,11 +35,9 @@ class Content(NamedTuple):
 class SoundingShapes(Dataset[Sample]):
     """Objects of 36 classes that are seen and heard, generated on access.
 
-    Sample i depends only on (seed, flavour, split, i). `flavour` is "balanced" (frame and sound
-    are about equally informative) or "sound" (the sound is more informative, as in VGGSound). In
-    a fifth of the samples one modality is bad: absent, or dubbed from another class. `damage`
-    corrupts one modality, see `dasp.streams`; `modalities` selects the sensors, of which "depth"
-    is off by default.
+    Sample i depends only on (seed, flavour, split, i). In the flavour "sound" the sound is more
+    informative than the frame, as in VGGSound. In a fifth of the samples one modality is bad:
+    absent, or dubbed from another class. `damage` corrupts one modality, see `dasp.streams`.
 
     >>> {name: tuple(value.shape) for name, value in SoundingShapes("test", 72)[0].inputs.items()}
     {'audio': (64, 128), 'video': (3, 64, 64)}
@@ -139,8 +134,7 @@ def draw_content(generator: np.random.Generator, label: int, bad: float) -> Cont
 def draw_ranged(generator: np.random.Generator, content: Content, bad: float) -> int | None:
     """Draw the class that the depth sensor measures, given what is seen and heard.
 
-    It is bad as often as the frame or the sound, with probability `bad` / 2, but only if those
-    are good: two of the three sensors always agree.
+    It is bad with probability `bad` / 2, and only if those are good: two of three always agree.
     """
     chance, absent = generator.random(2)
     other = int((content.label + generator.integers(1, CLASSES)) % CLASSES)
@@ -163,8 +157,7 @@ def video_input(frames: NDArray[np.uint8] | Tensor) -> Tensor:
 def depth_input(maps: NDArray[np.uint16] | Tensor) -> Tensor:
     """Return the model's input: (..., 32, 32) millimetres → (..., 3, 32, 32).
 
-    The first channel is the normalised inverse distance, 0 before normalising where there was no
-    return; the others are the slopes to the right and downwards, 0 if a neighbour is missing.
+    Normalised inverse distance, and the slopes to the right and downwards; 0 without return.
     """
     distance = torch.as_tensor(maps).float()
     near = torch.where(distance > NO_RETURN, 1000 / distance.clamp_min(NEAREST), 0.0)

@@ -62,10 +62,7 @@ def _paint(
     angle: float,
     contrast: float,
 ) -> None:
-    """Paint one object onto the (3, 64, 64) canvas; low contrast makes it transparent.
-
-    `colour` is hue and saturation; `place` (from the centre) and `radius` are in pixels.
-    """
+    """Paint one object onto the (3, 64, 64) canvas; `colour` is hue and saturation."""
     u, v = _turned(_X - place[0], _Y - place[1], radius, angle)
     inside = np.clip(0.5 - OUTLINE_FIELDS[outline](u, v) * radius, 0, 1)
     tone = TEXTURE_FIELDS[texture](u, v)
@@ -128,8 +125,7 @@ def _place(
 ) -> None:
     """Put one object into the (32, 32) scene; mark the pixels on its edge in `edges`.
 
-    `place` and `radius` are in pixels, `distance` and the `height` of the relief in millimetres,
-    `slope` to the right and downwards in millimetres per pixel.
+    `distance`, `height` (of the relief) in millimetres, `slope` in millimetres per pixel.
     """
     x, y = _RANGE_X - place[0], _RANGE_Y - place[1]
     u, v = _turned(x, y, radius, angle)

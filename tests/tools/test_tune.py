@@ -1,10 +1,33 @@
 """Options are chosen on validation data, by one rule for all methods."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from dasp.bench import tune as tune_module
+from dasp.bench.datasets import DataOptions
+from dasp.bench.engines import Workspace
+from dasp.bench.plan import MethodRow, Plan
 from dasp.bench.runner import run_plan
-from dasp.bench.tune import grid, tune, tuning_plan
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import tune as tune_module  # noqa: E402
+from tune import grid, tune, tuning_plan  # noqa: E402
+
+
+@pytest.fixture
+def plan():
+    rows = {name: MethodRow(name) for name in ("source", "tent")}
+    rows["dasp"] = MethodRow("dasp", {"delta": 0.0})
+    return Plan(
+        data=DataOptions(samples=20),
+        models=(f"{ROOT}/tests/bench/small.py:build",),
+        methods=rows,
+        batch_sizes=(8,),
+        corruptions=("contrast",),
+    )
 
 
 def test_other_data_and_the_same_rates_for_all(plan):
@@ -19,7 +42,8 @@ def test_other_data_and_the_same_rates_for_all(plan):
     assert len(wide.methods) == 1 + 2 * len(rates)
 
 
-def test_the_setting_with_the_highest_accuracy_is_chosen(plan, workspace, monkeypatch):
+def test_the_setting_with_the_highest_accuracy_is_chosen(plan, tmp_path, monkeypatch):
+    workspace = Workspace(tmp_path / "results", tmp_path / "store", workers=0)
     monkeypatch.setattr(tune_module, "LEARNING_RATES", (1e-3, 1.0))
     protocols = ("continual/video", "interleaved")
     found = tune(plan, protocols, workspace, show=False)

@@ -34,8 +34,7 @@ def report(results: Path, /, out: Path | None = None, figures: bool = False) -> 
 def publish(results: Path, out: Path, only: Collection[str] = (), figures: bool = False) -> int:
     """Write the report of a folder and sum it up, or `only` some plans; 1 if a file is damaged."""
     found = read_results(results)
-    sections = sections_of(found)
-    page = out / "report.html"
+    sections, page = sections_of(found), out / "report.html"
     write_page(sections, page, shlex.join(["dasp", *sys.argv[1:]]), found.warnings)
     write_files(sections, out, for_print=figures)
     told = [section for section in sections if not only or section.plan.name in only]
