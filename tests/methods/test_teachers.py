@@ -130,7 +130,7 @@ def test_an_augmentation_of_ones_own_is_found_by_name(batches):
         assert torch.equal(changed["video"], batches[0]["video"])
         dasp.adapt(Toy(), "cotta", augment=per_modality)
     finally:
-        del AUGMENTATIONS._entries["louder"]
+        del AUGMENTATIONS["louder"]
     with pytest.raises(OptionError, match="augmentation"):
         dasp.adapt(Toy(), "cotta", augment="rol")
     with pytest.raises(OptionError, match="the model has"):

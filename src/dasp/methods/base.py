@@ -143,6 +143,15 @@ class Method(nn.Module, ABC):
         maps = replace(fused.attention, weights=_float32(fused.attention.weights))
         return _float32(fused.logits), maps
 
+    def one_width(self) -> int:
+        """Return the common width of tokens and embedding; refuse a model that has none."""
+        width = self.model.embed_dim
+        if isinstance(width, int):
+            return width
+        raise ContractError(
+            f"{type(self).__name__} needs one width for tokens and embedding, not {dict(width)}."
+        )
+
     def head_features(self, fused: Fused) -> Tensor:
         """Return the input of the last linear layer of a model that `HasLinearHead`: (B, F)."""
         before, _ = self.model.linear_head()

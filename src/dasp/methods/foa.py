@@ -148,7 +148,7 @@ class Foa(Method):
         whole(2, population=population)
         not_negative(fitness_weight=fitness_weight)
         self.prompts, self.population, self.fitness_weight = prompts, population, fitness_weight
-        rows, width = len(self.model.modalities) * prompts, self.model.embed_dim
+        rows, width = len(self.model.modalities) * prompts, self.one_width()
         self.search = Search(rows * width, population, SEARCH_SEED + seed)
         bound = math.sqrt(6 / (PATCH_INPUTS + width))
         start = torch.empty(rows, width).uniform_(-bound, bound, generator=self.generator)

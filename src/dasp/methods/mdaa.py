@@ -143,7 +143,7 @@ class Mdaa(Method):
         not_negative(theta=theta)
         positive(gamma=gamma)
         one_of("labels", labels, "own", "given")
-        dim, classes = self.model.embed_dim, self.model.num_classes
+        dim, classes = self.one_width(), self.model.num_classes
         if alpha > classes:
             raise OptionError(f"alpha={alpha} is more than the model's {classes} classes.")
         if class_weight is not None and len(class_weight) != classes:
