@@ -235,6 +235,9 @@ def test_efficiency_and_passes(make, make_cost, group):
     assert passes["dasp", "shapes_0"]["fusion audio + video forward with gradient"] == 2.0
     assert passes["dasp", "shapes_0"]["fusion audio + video backward"] == 1.0
     assert passes["source", "shapes_0"]["fusion audio + video forward"] == 2.0
+    costs[1][1].measured["needs"] = ["source samples", "linear_head"]
+    table = tables.passes_table(costs)
+    assert [row["needs"] for row in table.rows] == ["", "source samples, linear_head"]
 
 
 @pytest.fixture
