@@ -201,6 +201,9 @@ def test_efficiency_and_passes(make, make_cost, group):
         passes["dasp", "shapes_0"][f"{fusion} {n}"] for n in ("forward with gradient", "backward")
     ]
     assert (dasp, source[f"{fusion} forward"]) == ([2.0, 1.0], 2.0)
+    costs[1][1].measured["needs"] = ["source samples", "linear_head"]
+    table = tables.passes_table(costs)
+    assert [row["needs"].text for row in table.rows] == ["", "source samples, linear_head"]
 
 
 def test_every_format_marks_best_worse_and_published():
