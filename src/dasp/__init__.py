@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from dasp import models
     from dasp.bench.checks import check_method
-    from dasp.core.contract import check_model
     from dasp.core.errors import DaspError
     from dasp.core.types import Attention, Diagnosis, Fused, Outcome, Prediction, Step
     from dasp.methods import METHODS, Adaptation, Method, adapt
+    from dasp.methods.model_check import check_model
     from dasp.models import load_model
     from dasp.service import events
 
@@ -45,10 +45,10 @@ _MODULES = {name: f"dasp.{name}" for name in ("methods", "models", "page")}
 _MODULES["events"] = "dasp.service.events"
 _PLACES = {
     "dasp.bench.checks": ("check_method",),
-    "dasp.core.contract": ("check_model",),
     "dasp.core.errors": ("DaspError",),
     "dasp.core.types": ("Attention", "Diagnosis", "Fused", "Outcome", "Prediction", "Step"),
     "dasp.methods": ("METHODS", "Adaptation", "Method", "adapt"),
+    "dasp.methods.model_check": ("check_model",),
     "dasp.models": ("load_model",),
 }
 

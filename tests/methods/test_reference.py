@@ -13,7 +13,12 @@ LETTERS = {"a": "audio", "v": "video"}
 
 
 def run(name, model, batches, config, figures):
-    hyper = {"dasp": {"stable_rank": config["stable_rank"]}, "sumi": {"stream_length": 8}}
+    hyper = {
+        "dasp": {"stable_rank": config["stable_rank"]},
+        "eata": {"similarity": 0.05},
+        "sar": {"reset_below": 0.2},
+        "sumi": {"stream_length": 8},
+    }
     tta = dasp.adapt(model, name, lr=config["lr"], **hyper.get(name, {}))
     if name == "dasp":
         for letter, modality in LETTERS.items():
