@@ -4,44 +4,37 @@
     .venv/bin/python examples/hugging_face.py
 
 It runs offline: both encoders are small and have random weights. For your own, use
-`ASTModel.from_pretrained(...)` and `ViTModel.from_pretrained(...)` in `build`, and train the fusion
-on your classes, with both sensors together and with each one alone.
+`ASTModel.from_pretrained(...)` and `ViTModel.from_pretrained(...)` in `build`, and train the joint
+model on your classes.
 """
 
 import torch
 from torch import nn
 from transformers import ASTConfig, ASTModel, ViTConfig, ViTModel
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 import dasp
 
-WIDTH, CLASSES = 48, 10
+CLASSES = 10
 SMALL = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 
 
 class SoundAndSight(nn.Module):
-    """Two encoders, a linear map of each to a common width, and a fusion of one or both."""
-
-    modalities, embed_dim, num_classes = ("audio", "video"), WIDTH, CLASSES
+    """Two encoders, joined by concatenation: an ordinary model, written for nothing else."""
 
     def __init__(self, sound: nn.Module, sight: nn.Module) -> None:
         super().__init__()
-        self.encoders = nn.ModuleDict({"audio": sound, "video": sight})
-        self.maps = nn.ModuleDict(
-            {name: nn.Linear(e.config.hidden_size, WIDTH) for name, e in self.encoders.items()}
-        )
-        self.mix = nn.TransformerEncoderLayer(WIDTH, 4, 96, 0.0, batch_first=True, norm_first=True)
-        self.head = nn.Linear(WIDTH, CLASSES)
+        self.sound, self.sight = sound, sight
+        width = sound.config.hidden_size + sight.config.hidden_size
+        self.mix = nn.Sequential(nn.Linear(width, 48), nn.GELU(), nn.LayerNorm(48))
+        self.classifier = nn.Linear(48, CLASSES)
 
-    def encode(self, inputs):
-        """Encode sound (B, 96, 32) and frames (B, 3, 32, 32) to tokens (B, N, WIDTH)."""
-        return {
-            name: self.maps[name](self.encoders[name](value).last_hidden_state)
-            for name, value in inputs.items()
-        }
-
-    def fuse(self, tokens):
-        embedding = self.mix(torch.cat(list(tokens.values()), dim=1)).mean(dim=1)
-        return dasp.Fused(embedding, self.head(embedding))
+    def forward(self, input_values, pixel_values):
+        """Classify what the processors return: sound (B, 96, 32), frames (B, 3, 32, 32)."""
+        sound = self.sound(input_values=input_values).pooler_output
+        sight = self.sight(pixel_values=pixel_values).last_hidden_state.mean(dim=1)
+        logits = self.classifier(self.mix(torch.cat([sound, sight], dim=1)))
+        return SequenceClassifierOutput(logits=logits)
 
 
 def build() -> SoundAndSight:
@@ -55,8 +48,10 @@ def build() -> SoundAndSight:
 def main() -> None:
     model = build()
     clean = {"audio": torch.randn(32, 96, 32), "video": torch.randn(32, 3, 32, 32)}
-    dasp.check_model(model, clean)  # raises an error if the model does not fit
-    tta = dasp.adapt(model, "dasp", delta=0.0)  # flags the more redundant one at any gap
+    wrapped = dasp.wrap(
+        model, encoders={"audio": "sound", "video": "sight"}, head="classifier", inputs=clean
+    )
+    tta = dasp.adapt(wrapped, "dasp", delta=0.0)  # flags the more redundant one at any gap
     print(str(tta.trainable).splitlines()[0])
     for name, inputs in {
         "clean": clean,

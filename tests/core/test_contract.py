@@ -158,3 +158,43 @@ def test_bad_input_is_a_specific_error_and_changes_nothing(method, kind, batches
         with pytest.raises(InputError, match=message):
             tta(spoil(batch))
         assert torch.equal(tta(batch).logits, twin(batch).logits)
+
+
+class TwoWidths(nn.Module):
+    """Encoders of widths 8 and 5, and an embedding of width 6."""
+
+    modalities, embed_dim, num_classes = ("audio", "video"), {"audio": 8, "video": 5}, 3
+
+    def __init__(self):
+        super().__init__()
+        self.maps = nn.ModuleDict({n: nn.Linear(w, 6) for n, w in self.embed_dim.items()})
+        self.norm, self.head = nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def encode(self, inputs):
+        return {name: value[..., : self.embed_dim[name]] for name, value in inputs.items()}
+
+    def fuse(self, tokens):
+        embedding = self.norm(sum(self.maps[n](own).mean(dim=1) for n, own in tokens.items()))
+        return dasp.Fused(embedding, self.head(embedding))
+
+
+@pytest.mark.parametrize("method", ["source", "tent", "tsa", "dasp"])
+def test_modalities_may_differ_in_width(method, batches):
+    inputs = batches[0]
+    check_model(TwoWidths(), inputs)
+    tta = dasp.adapt(TwoWidths(), method, **({"delta": 0.0} if method == "dasp" else {}))
+    out = tta(inputs)
+    assert out.logits.shape == (16, 3)
+    assert out.updated == (method != "source")
+    if not tta.method.tunes_encoder:
+        tokens = tta.method.encode(inputs)
+        with pytest.raises(InputError, match=r"'video' have shape \(16, 4, 8\).*\(B, N, 5\)"):
+            tta.on_tokens({**tokens, "video": tokens["audio"]})
+
+
+@pytest.mark.parametrize("width", [{"audio": 8}, "wide"])
+def test_a_width_that_is_missing_is_named(width):
+    model = TwoWidths()
+    model.embed_dim = width
+    with pytest.raises(ContractError, match="embed_dim must be a width, or one per modality"):
+        dasp.adapt(model, "source")

@@ -25,11 +25,14 @@ from dasp.core.errors import DataError
 from dasp.core.progress import with_bar
 from dasp.core.types import Inputs
 from dasp.data.loading import run_jobs
-from dasp.methods import Adaptation, adapt
+from dasp.methods import Adaptation, adapt, hyperparameters
 
 # Calls of a model, see `dasp.core.contract`: one encoder for each modality given, or the fusion.
-ENCODERS = ("encode", "encode_prompted")
-FUSIONS = ("fuse", "fuse_prepared", "fuse_with_attention", "fuse_own_norm")
+ENCODERS = ("encode", "encode_prompted", "encode_carrying")
+FUSIONS = (
+    "fuse", "fuse_prepared", "fuse_with_attention", "fuse_own_norm", "fuse_top_norm",
+    "fuse_carrying",
+)  # fmt: skip
 LOADING = "raw inputs read from the feature store, where they lie decoded and corrupted"
 STATUS, REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -111,6 +114,7 @@ def measure(job: Job, features: Features) -> dict[str, Any]:
         "trainable": tta.trainable.count,
         "total": tta.trainable.total,
         "passes": passes.rows(),
+        "needs": requirements(tta),
         **times,
         "memory": {
             "before_mib": before and round(before, 1),
@@ -120,6 +124,24 @@ def measure(job: Job, features: Features) -> dict[str, Any]:
         "loading": LOADING,
         **provenance(job.run.method),
     }
+
+
+def requirements(tta: Adaptation) -> list[str]:
+    """Return what a method needs beyond a model of the basic contract, in words.
+
+    >>> from dasp.models import Toy
+    >>> requirements(adapt(Toy(depth=1), "brimpr"))  # doctest: +ELLIPSIS
+    ['two modalities', 'source samples', 'embed', 'encode_prompted', ...]
+    """
+    method = tta.method
+    own = {
+        "encoder gradients": method.tunes_encoder and tta.trainable.shapes and not method.adapters,
+        "two modalities": method.exactly_two_modalities,
+        "source samples": method.needs_source,
+        "stream length": "stream_length" in hyperparameters(type(method)),
+    }
+    parts = {part for need in method.needs for part in vars(need) if not part.startswith("_")}
+    return [name for name, needed in own.items() if needed] + sorted(parts)
 
 
 @torch.no_grad()

@@ -42,7 +42,7 @@ class BenchOptions:
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")] = "quick"
-    """quick, paper, robust, paper/NAME, robust/NAME, or the path of a .toml file."""
+    """quick, costs, paper, robust, paper/NAME, robust/NAME, or the path of a .toml file."""
     methods: Names = ()
     """Rows of the plan, or registered methods; by default all rows. In a list of plans: keep the
     rows of these methods."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import ContractError, DaspError, InputError, unknown_name
-from dasp.core.types import Attention, Fused, Inputs, Layered, Tokens
+from dasp.core.types import Attention, Fused, Inputs, Layered, Layers, Tokens
 
 
 @runtime_checkable
@@ -19,7 +19,7 @@ class MultiModalModel(Protocol):
     """Any number of encoders and one fusion."""
 
     modalities: tuple[str, ...]
-    embed_dim: int
+    embed_dim: int | Mapping[str, int]
     num_classes: int
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
@@ -55,6 +55,38 @@ class HasOwnNorms(Protocol):
 
 
 @runtime_checkable
+class HasTopNorms(Protocol):
+    """fuse_top_norm() must fuse one modality as fuse() does, but with a last norm of its own."""
+
+    def fuse_top_norm(self, tokens: Tokens) -> Fused:
+        """Fuse {one name: (B, N, D)} with the shared blocks and this modality's last norm."""
+
+
+@runtime_checkable
+class HasLinearHead(Protocol):
+    """linear_head() must return the last linear layer of the head and what comes before it."""
+
+    def linear_head(self) -> tuple[nn.Module, nn.Linear]:
+        """Return (before, linear) such that the logits are linear(before(embedding))."""
+
+
+@runtime_checkable
+class HasLayers(Protocol):
+    """layers() must return the blocks of the encoders and of the fusion, and what follows."""
+
+    def layers(self) -> Layers:
+        """Return the parts of the model, for methods that train some of them."""
+
+
+@runtime_checkable
+class HasWeightOrder(Protocol):
+    """weight_order() must return the model's weights and biases in a fixed order."""
+
+    def weight_order(self) -> list[nn.Parameter]:
+        """Return what a published release draws random numbers for, in its order."""
+
+
+@runtime_checkable
 class HasSharedFusion(Protocol):
     """These must split fuse() into a part per modality, computed once, and the rest."""
 
@@ -86,11 +118,30 @@ class HasPrompts(Protocol):
         """
 
 
+@runtime_checkable
+class HasCarriedPrompts(Protocol):
+    """These must run the model with prompts that stay in front of the tokens to the end."""
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Return the tokens (B, N, D) that enter the first layer of each encoder."""
+
+    def encode_carrying(
+        self, embedded: Tokens, prompts: Mapping[str, Tensor]
+    ) -> dict[str, Layered]:
+        """Run the layers with prompts {name: (P, D)} in front; the result still has them.
+
+        `features` are those of `HasPrompts`, of the tokens alone.
+        """
+
+    def fuse_carrying(self, tokens: Tokens, prompts: int) -> Fused:
+        """Fuse tokens of which the first `prompts` of each modality count in no mean."""
+
+
 TASK = "classification"  # of one label per sample; a model with another `task` is refused
 
 _PARTS = {
     "modalities": "a tuple of names such as ('audio', 'video')",
-    "embed_dim": "the width D of tokens and embedding",
+    "embed_dim": "the width D of tokens and embedding, or the tokens' widths by modality",
     "num_classes": "the number of classes C",
     "encode": "encode(inputs) -> {name: (B, N, D)}",
     "fuse": "fuse(tokens) -> Fused(embedding, logits)",
@@ -108,7 +159,24 @@ def check_parts(model: nn.Module) -> None:
         raise ContractError(f"modalities must be a non-empty tuple of names, not {names!r}.")
     if len(set(names)) != len(names):
         raise ContractError(f"modalities lists a name twice: {names!r}.")
+    width = model.embed_dim
+    if not isinstance(width, int) and not (isinstance(width, Mapping) and {*names} <= {*width}):
+        raise ContractError(f"embed_dim must be a width, or one per modality, not {width!r}.")
     _check_head(model)
+
+
+def token_width(model: MultiModalModel, modality: str) -> int:
+    """Return the width D of the tokens (B, N, D) of a modality."""
+    width = model.embed_dim
+    return width if isinstance(width, int) else width[modality]
+
+
+def missing_part(model: nn.Module, need: type) -> str | None:
+    """Say what a model lacks of the protocol `need`, or None."""
+    if isinstance(model, need):
+        return None
+    wanted = ", ".join(f"{name}()" for name in vars(need) if not name.startswith("_"))
+    return f"the model has no {wanted}: {str(need.__doc__).rstrip('.')}"
 
 
 def _check_head(model: Any) -> None:
@@ -151,9 +219,10 @@ def check_batch(
         shape = tuple(value.shape)
         if len(shape) < 2 or 0 in shape[1 if no_samples else 0 :]:
             raise InputError(f"'{name}' has shape {shape}: expected (B, ...) without empty axes.")
-        if kind == "tokens" and (len(shape) != 3 or shape[2] != model.embed_dim):
+        if kind == "tokens" and (len(shape) != 3 or shape[2] != token_width(model, name)):
             raise InputError(
-                f"tokens of '{name}' have shape {shape}, expected (B, N, {model.embed_dim})."
+                f"tokens of '{name}' have shape {shape}, "
+                f"expected (B, N, {token_width(model, name)})."
             )
         _check_placement(name, value, next(model.parameters(), value))
     sizes = {name: len(value) for name, value in batch.items()}
@@ -183,10 +252,10 @@ def encode_checked(model: MultiModalModel, inputs: Inputs) -> dict[str, Tensor]:
     if set(tokens) != set(inputs):
         raise ContractError(f"encode() of {tuple(inputs)} returned tokens of {tuple(tokens)}.")
     for name, value in tokens.items():
-        batch, shape = len(inputs[name]), tuple(value.shape)
-        if len(shape) != 3 or (shape[0], shape[2]) != (batch, model.embed_dim):
+        batch, width, shape = len(inputs[name]), token_width(model, name), tuple(value.shape)
+        if len(shape) != 3 or (shape[0], shape[2]) != (batch, width):
             raise ContractError(
-                f"encode() returned {shape} for '{name}', expected ({batch}, N, {model.embed_dim})."
+                f"encode() returned {shape} for '{name}', expected ({batch}, N, {width})."
             )
     return tokens
 
@@ -231,7 +300,9 @@ def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
         raise ContractError(
             f"fuse() must return dasp.Fused(embedding, logits), not {type(fused).__name__}."
         )
-    for name, width in (("embedding", model.embed_dim), ("logits", model.num_classes)):
+    # With a width per modality, that of the embedding is the fusion's own affair.
+    common = model.embed_dim if isinstance(model.embed_dim, int) else fused.embedding.shape[-1]
+    for name, width in (("embedding", common), ("logits", model.num_classes)):
         found = tuple(getattr(fused, name).shape)
         if found != (batch, width):
             raise ContractError(f"fuse() returned {name} {found}, expected {(batch, width)}.")

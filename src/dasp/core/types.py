@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
+from torch import Tensor, nn
 
 Inputs = Mapping[str, Tensor]  # raw inputs by modality, each (B, ...)
 Tokens = Mapping[str, Tensor]  # encoded tokens by modality, each (B, N, D)
@@ -45,6 +45,15 @@ class Layered:
 
 
 @dataclass(frozen=True)
+class Layers:
+    """The parts of a model that methods train or leave alone, in the order they run."""
+
+    encoders: Mapping[str, Sequence[nn.Module]]  # blocks per modality
+    fusion: Sequence[nn.Module]  # blocks
+    output: Sequence[nn.Module]  # what follows the fusion's blocks, such as norm and head
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """The modalities that look shifted in one batch, and why."""
 
@@ -70,7 +79,8 @@ class Step:
     that order, None for a parameter without one.
     `restart` asks the loop to return to the source state after this step. `rollback` is the reason
     to return to the last good weights (`Method.roll_back`); the batch is then predicted with
-    those and no update is made. `rate` scales the learning rate of this step.
+    those and no update is made. `rate` scales the learning rate of this step. `more` asks the loop
+    to update and to call `step` on the same batch again, which does not count as one of `steps`.
     """
 
     logits: Tensor  # (B, C), of the prediction before the update
@@ -80,6 +90,7 @@ class Step:
     restart: bool = False
     rollback: str | None = None
     rate: float = 1.0
+    more: bool = False
     skipped: str | None = None
 
 
@@ -93,7 +104,7 @@ class Outcome:
     loss: float | None = None
     rejected: str | None = None  # why the batch was rejected; the state is then unchanged
     rollback: str | None = None  # why the state returned to an earlier one after this batch
-    skipped: str | None = None  # why nothing was learned from the batch; None if `updated`
+    skipped: str | None = None  # why no weight was updated; None if `updated`
 
 
 @dataclass(frozen=True)

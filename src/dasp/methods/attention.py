@@ -1,12 +1,11 @@
 """Find the query, key and value maps of a fusion, in models that do not name them."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dasp.core.contract import fuse_checked
+from dasp.core.contract import fuse_checked, token_width
 from dasp.core.errors import ContractError
 from dasp.methods.turns import evaluating
 
@@ -50,7 +49,7 @@ def find_fusion_qkv(model: nn.Module) -> list[nn.Parameter]:
             fuse_checked(model, _tokens(model))  # type: ignore[arg-type]
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-        raise ContractError(f"fuse() could not be tried on {TRIED} tokens each ({why})") from error
+        raise ContractError(f"fuse() could not be tried on a few tokens ({why})") from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -60,11 +59,9 @@ def find_fusion_qkv(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _tokens(model: Any) -> dict[str, Tensor]:
-    """Return tokens of zeros. They need a gradient: without, torch may skip modules."""
-    like, widths = next(model.parameters()), model.embed_dim
-    return {
-        name: like.new_zeros(
-            2, TRIED, widths[name] if isinstance(widths, Mapping) else widths, requires_grad=True
-        )
-        for name in model.modalities
-    }
+    """Return tokens to try `fuse` on. They need a gradient: without, torch may skip modules."""
+    if hasattr(model, "example_tokens"):
+        return {n: v.detach().clone().requires_grad_() for n, v in model.example_tokens(2).items()}
+    like = next(model.parameters())
+    shapes = {name: (2, TRIED, token_width(model, name)) for name in model.modalities}
+    return {name: like.new_zeros(shape, requires_grad=True) for name, shape in shapes.items()}

@@ -125,6 +125,12 @@ class Method(nn.Module, ABC):
         why = "does not use source data in this configuration: don't call fit()."
         raise ContractError(f"{type(self).__name__} {why}")
 
+    def begin(self) -> None:
+        """Prepare once, before anything else, with the model in its source state."""
+
+    def after_update(self) -> None:
+        """Follow an update that the loop has made, such as by averaging the weights."""
+
     def roll_back(self) -> None:
         """Restore the last good weights, for methods whose steps may ask for it."""
         raise ContractError(f"{type(self).__name__} keeps no good weights to roll back to.")
@@ -168,6 +174,20 @@ class Method(nn.Module, ABC):
         follow, self.follows = part in self.follows, self.follows - {part}
         return batch_statistics(self.batch_norms, len(next(iter(batch.values()))), follow)
 
+    def one_width(self) -> int:
+        """Return the common width of tokens and embedding; refuse a model that has none."""
+        width = self.model.embed_dim
+        if isinstance(width, int):
+            return width
+        raise ContractError(
+            f"{type(self).__name__} needs one width for tokens and embedding, not {dict(width)}."
+        )
+
+    def head_features(self, fused: Fused) -> Tensor:
+        """Return the input of the last linear layer of a model that `HasLinearHead`: (B, F)."""
+        before, _ = self.model.linear_head()
+        return _float32(before(fused.embedding))
+
     def fusion_qkv(self) -> list[nn.Parameter]:
         """Return the query, key and value maps of the fusion, named by the model or found."""
         if isinstance(self.model, HasFusionQkv):
@@ -190,6 +210,11 @@ class Method(nn.Module, ABC):
 def device_of(model: nn.Module) -> torch.device:
     """Return the device of a model's parameters, the CPU if it has none."""
     return next(model.parameters(), torch.empty(0)).device
+
+
+def full_precision(values: Tensor) -> torch.autocast:
+    """Return a context without autocast, for arithmetic on these values that must be exact."""
+    return torch.autocast(values.device.type, enabled=False)
 
 
 def in_float32(fused: Fused, count: int) -> Fused:
@@ -258,6 +283,13 @@ def not_negative(**values: float) -> None:
     for name, value in values.items():
         if not (isinstance(value, int | float) and value >= 0):
             raise OptionError(f"{name} must be a number from 0, not {value!r}.")
+
+
+def fraction(**values: float) -> None:
+    """Refuse hyper-parameters that are not numbers from 0 to 1."""
+    for name, value in values.items():
+        if not (isinstance(value, int | float) and 0 <= value <= 1):
+            raise OptionError(f"{name} must be a number from 0 to 1, not {value!r}.")
 
 
 def whole(minimum: int = 1, **values: int) -> None:

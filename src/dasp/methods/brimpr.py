@@ -94,7 +94,7 @@ class Brimpr(Method):
         whole(prompts=prompts)
         positive(temperature=temperature)
         self.prompts, self.temperature = prompts, temperature
-        dim, self.moments = self.model.embed_dim, nn.ModuleDict()
+        dim, self.moments = self.one_width(), nn.ModuleDict()
         for name, layers in self.model.encoder_depth().items():
             if layers < 1:
                 raise ContractError(f"Brimpr needs layers to prompt: '{name}' has {layers}.")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from dasp.core.contract import token_width
 from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
 from dasp.methods.base import METHODS, Method, not_negative, one_of, whole
 from dasp.methods.losses import entropy, kl_divergence
@@ -221,7 +222,8 @@ class Dasp(Method):
             self._rules[name] = usual if given is None else given
             one_of(name, self._rules[name], *allowed)
         for name in self.model.modalities:
-            pair = AdapterPair(self.model.embed_dim, stable_rank, self.generator, adapter_kinds)
+            width = token_width(self.model, name)
+            pair = AdapterPair(width, stable_rank, self.generator, adapter_kinds)
             self.adapters[name] = self.module_like_model(pair)
 
     def step(self, batch: Tokens) -> Step:

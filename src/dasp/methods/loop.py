@@ -161,6 +161,7 @@ class Adaptation:
         self._loop, self._turns = Loop(method, options), Turns()
         self.memory = self._loop.memory
         claim(self)
+        method.begin()
 
     def __repr__(self) -> str:
         method, kind = self.method, type(self.method)
@@ -465,12 +466,12 @@ class Loop:
 
     def _adapt(self, batch: Tokens) -> Outcome:
         """Take the steps of one batch, and report the prediction that was asked for."""
-        first = self._step(batch)
+        first = step = self._step(batch)
         updated = restart = False
         if not (rows := predicted_rows(first.logits)).all():
             return self._outcome(first, first.logits, rejected=OVERFLOW + which(rows))
-        for number in range(self.options.steps):
-            step = self._step(batch) if number else first
+        left = self.options.steps
+        while True:
             if step.rollback is not None:
                 self.method.roll_back()
                 self.memory.set_moments({})  # they belong to weights that are gone
@@ -479,7 +480,13 @@ class Loop:
                 break
             if why := self.memory.descend(step):
                 return self._outcome(first, first.logits, rejected=why)
+            with torch.no_grad():
+                self.method.after_update()
             updated, restart = True, restart or step.restart
+            left -= not step.more
+            if not left:
+                break
+            step = self._step(batch)
         logits = first.logits
         if self.options.predict == "after" and updated:
             logits = self._predict(batch).logits

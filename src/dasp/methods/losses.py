@@ -33,3 +33,15 @@ def predicted_rows(logits: Tensor) -> Tensor:
     −inf rules a class out and is allowed; NaN, +inf, and −inf for every class are not.
     """
     return ~logits.detach().log_softmax(dim=1).isnan().any(dim=1)
+
+
+def with_spoilt_rows(logits: Tensor, *features: Tensor) -> Tensor | None:
+    """Return logits with NaN where a sample's prediction or features are not finite, or None.
+
+    For methods in which samples of a batch meet: they must stop at such a sample, which would spoil
+    the others, and return these logits; the loop then predicts the others without it.
+    """
+    good = predicted_rows(logits)
+    for rows in features:
+        good = good & torch.isfinite(rows.detach()).flatten(1).all(dim=1)
+    return None if good.all() else logits.detach().masked_fill(~good[:, None], torch.nan)

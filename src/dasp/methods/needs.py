@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from dasp.core.contract import HasFusionQkv, check_parts
+from dasp.core.contract import HasFusionQkv, check_parts, missing_part
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.methods.attention import find_fusion_qkv
 from dasp.methods.base import METHODS, Method, hyperparameters
@@ -22,13 +22,11 @@ def lacking(method: type[Method], model: nn.Module) -> list[str]:
     if method.trainable is Method.norms and not norms_of([model]):
         found.append(f"the model has no norm layer with weights to train ({NORMS})")
     for need in method.needs:
-        if not isinstance(model, need):
-            wanted = ", ".join(f"{name}()" for name in vars(need) if not name.startswith("_"))
-            said = f"the model has no {wanted}: {str(need.__doc__).rstrip('.')}"
-            if need is not HasFusionQkv:
-                found.append(said)
-            elif why := _why_no_qkv(model):
-                found.append(f"{said}; none were found either: {why}")
+        said = missing_part(model, need)
+        if said and need is not HasFusionQkv:
+            found.append(said)
+        elif said and (why := _why_no_qkv(model)):
+            found.append(f"{said}; none were found either: {why}")
     return found
 
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dasp.core.contract import token_width
 from dasp.core.types import Prediction, Step, Tokens
 from dasp.methods.base import METHODS, Method, not_negative, positive
 from dasp.methods.losses import read_balance
@@ -62,7 +63,8 @@ class Tsa(Method):
         self.confidence_weight, self.threshold = confidence_weight, threshold
         self.temperature = temperature
         for name in self.model.modalities:
-            self.adapters[name] = self.module_like_model(RowAdapter(self.model.embed_dim))
+            width = token_width(self.model, name)
+            self.adapters[name] = self.module_like_model(RowAdapter(width))
         like: Tensor = self.adapters[name].matrix  # type: ignore[assignment]
         self.router = nn.Parameter(like.new_zeros(2))
 

@@ -16,8 +16,9 @@ from dasp.models.weights import (
     pretrained_path,
     save_weights,
 )
+from dasp.models.wrap import Wrapped, wrap
 
 __all__ = [
-    "MODELS", "CavMae", "CavMaeDepth", "Toy", "faster", "load_model", "load_trained",
-    "load_weights", "pretrained_names", "pretrained_path", "save_weights",
+    "MODELS", "CavMae", "CavMaeDepth", "Toy", "Wrapped", "faster", "load_model", "load_trained",
+    "load_weights", "pretrained_names", "pretrained_path", "save_weights", "wrap",
 ]  # fmt: skip

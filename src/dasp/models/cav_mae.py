@@ -27,6 +27,10 @@ class OwnNormBlock(Block):
         self.own_norm1 = own_norms(dim, MODALITIES)
         self.own_norm2 = own_norms(dim, MODALITIES)
 
+    def in_order(self) -> list[nn.Module]:
+        """Return its parts in the published order."""
+        return [self.norm1, self.own_norm1, self.attn, self.norm2, self.own_norm2, self.mlp]
+
     def alone(self, x: Tensor, name: str) -> Tensor:
         """(B, N, D) → (B, N, D), with the norms of one modality."""
         x = x + self.attn(self.own_norm1[name](x))
@@ -90,6 +94,14 @@ class CavMae(TokenModel):
         self.norm = nn.LayerNorm(embed_dim)
         self.own_norm = own_norms(embed_dim, MODALITIES)
         self.head = nn.Sequential(nn.LayerNorm(embed_dim), nn.Linear(embed_dim, num_classes))
+
+    def weight_order(self) -> list[nn.Parameter]:
+        """Return all weights and biases in the order of the published model's definition."""
+        parts: list[nn.Module] = [*self.patch_embed.values()]
+        blocks = [*(block for stack in self.layers().encoders.values() for block in stack)]
+        parts += [part for block in [*blocks, *self.shared_blocks] for part in block.in_order()]  # type: ignore[operator]
+        parts += [self.own_norm, self.norm, self.head]
+        return [weight for part in parts for weight in part.parameters()]
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
         """Turn any subset of the modalities into patch tokens (B, N, D) with positions."""

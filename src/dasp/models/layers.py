@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dasp.core.errors import InputError
-from dasp.core.types import Attention, Fused, Inputs, Layered, Tokens
+from dasp.core.types import Attention, Fused, Inputs, Layered, Layers, Tokens
 
 
 class SelfAttention(nn.Module):
@@ -77,6 +77,10 @@ class Block(nn.Module):
         x = x + mixed
         return x + self.mlp(self.norm2(x)), weights
 
+    def in_order(self) -> list[nn.Module]:
+        """Return its parts in the published order of their weights."""
+        return [self.norm1, self.attn, self.norm2, self.mlp]
+
     def alone(self, x: Tensor, name: str) -> Tensor:  # noqa: ARG002
         """(B, N, D) → (B, N, D) of one modality, with its own norms if the block has any."""
         return self(x)  # type: ignore[no-any-return]
@@ -131,6 +135,25 @@ class TokenModel(nn.Module):
             x = block.alone(x, name)
         return self._classify(x, self.own_norm[name])
 
+    def fuse_top_norm(self, tokens: Tokens) -> Fused:
+        """Fuse one modality with the shared norms inside the blocks and its own norm on top."""
+        ((name, x),) = tokens.items()
+        for block in self.shared_blocks:
+            x = block(x)
+        return self._classify(x, self.own_norm[name])
+
+    def linear_head(self) -> tuple[nn.Module, nn.Linear]:
+        """Return what precedes the last linear layer of the head, and that layer."""
+        before = self.head[:-1] if isinstance(self.head, nn.Sequential) else nn.Identity()
+        last = self.head[-1] if isinstance(self.head, nn.Sequential) else self.head
+        assert isinstance(last, nn.Linear)
+        return before, last
+
+    def layers(self) -> Layers:
+        """Return the blocks of each encoder and of the fusion, and norm and head."""
+        encoders = {name: list(self.blocks[name]) for name in self.modalities}  # type: ignore[call-overload]
+        return Layers(encoders, list(self.shared_blocks), [self.norm, self.head])
+
     def encoder_depth(self) -> dict[str, int]:
         """Return the number of blocks of each encoder."""
         return {name: len(self.blocks[name]) for name in self.modalities}  # type: ignore[arg-type]
@@ -153,6 +176,30 @@ class TokenModel(nn.Module):
                 features.append(following.norm1(x).mean(dim=1))
             layered[name] = Layered(x, torch.stack(features))
         return layered
+
+    def encode_carrying(
+        self, embedded: Tokens, prompts: Mapping[str, Tensor]
+    ) -> dict[str, Layered]:
+        """Encode with prompts {name: (P, D)} in front of the tokens, and return both."""
+        layered = {}
+        for name, x in embedded.items():
+            prompt = prompts[name].expand(len(x), -1, -1)  # (P, D) → (B, P, D)
+            x, own = torch.cat([prompt, x], dim=1), slice(prompt.shape[1], None)
+            features = [x.new_empty(0, len(x), x.shape[2])]
+            blocks: list[Block] = [*self.blocks[name], self.shared_blocks[0]]  # type: ignore[misc]
+            for block, following in pairwise(blocks):
+                x = block(x)
+                features.append(following.norm1(x[:, own]).mean(dim=1)[None])
+            layered[name] = Layered(x, torch.cat(features))
+        return layered
+
+    def fuse_carrying(self, tokens: Tokens, prompts: int) -> Fused:
+        """Fuse, and leave the first `prompts` tokens of each modality out of the mean."""
+        x, spans = self._join(tokens)
+        for block in self.shared_blocks:
+            x = block(x)
+        own = [x[:, span.start + prompts : span.stop] for span in spans.values()]
+        return self._classify(torch.cat(own, dim=1))
 
     def fusion_qkv(self) -> list[nn.Parameter]:
         """Return weight and bias of the fused query-key-value map of each shared block."""

@@ -432,6 +432,8 @@ def passes_table(costs: Sequence[tuple[str, Result]]) -> Table:
             each = [own[place, kind] / result.measured["samples"] for kind in kinds]
             means = tuple((value if (place, "backward") in own else NAN, NAN) for value in each)
             row[f"{'fusion' if fusion else 'encoder'} {names}"] = Cell(means, kinds, 2)
+        if "needs" in result.measured:
+            row["needs"] = ", ".join(result.measured["needs"]) or "–"
         rows.append(row)
     return Table(
         "passes",
