@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from dasp import models
     from dasp.bench.checks import check_method
     from dasp.bench.inspection import inspect
-    from dasp.core.contract import check_model
     from dasp.core.errors import DaspError
     from dasp.core.types import Attention, Diagnosis, Fused, Outcome, Prediction, Step
     from dasp.methods import METHODS, Adaptation, Method, adapt
+    from dasp.methods.model_check import check_model
     from dasp.models import load_model, wrap
     from dasp.service import events
 
@@ -49,10 +49,10 @@ _MODULES["events"] = "dasp.service.events"
 _PLACES = {
     "dasp.bench.checks": ("check_method",),
     "dasp.bench.inspection": ("inspect",),
-    "dasp.core.contract": ("check_model",),
     "dasp.core.errors": ("DaspError",),
     "dasp.core.types": ("Attention", "Diagnosis", "Fused", "Outcome", "Prediction", "Step"),
     "dasp.methods": ("METHODS", "Adaptation", "Method", "adapt"),
+    "dasp.methods.model_check": ("check_model",),
     "dasp.models": ("load_model", "wrap"),
 }
 

@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 import dasp
-from dasp.core.contract import check_model
 from dasp.core.errors import ContractError, InputError
+from dasp.methods.model_check import check_model
 from dasp.models import Toy
 
 
@@ -55,8 +55,8 @@ class Hidden(PlainFusion):
     [
         (PlainFusion, "read", "fusion_qkv"),
         (PlainFusion, "pta", "fusion_qkv"),
-        (Hidden, "abpem", r"cannot adapt Hidden, which has no fuse_with_attention\(\)"),
-        (PlainFusion, "tent", "LayerNorm"),
+        (Hidden, "abpem", r"cannot adapt Hidden: the model has no fuse_with_attention\(\)"),
+        (PlainFusion, "tent", "no norm layer.*LayerNorm, BatchNorm"),
         (PlainFusion, "sumi", r"no fuse_own_norm\(\)"),
         (PlainFusion, "brimpr", r"no encoder_depth\(\), embed\(\), encode_prompted\(\)"),
     ],

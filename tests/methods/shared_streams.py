@@ -180,7 +180,8 @@ def out_of_step(place):
 
     for name in dasp.METHODS:
         model = Toy(depth=1, seed=1)
-        attempt(name, lambda name=name, model=model: bool(place.adapt(name, model)))
+        options = {"model": model, "stream_length": 4} if name == "sumi" else {"model": model}
+        attempt(name, lambda name=name, options=options: bool(place.adapt(name, **options)))
     attempt("options", lambda: place.adapt(delta=0.1 if last else 0.2))
     attempt("model", lambda: place.adapt(model=Toy(seed=place.rank)))
     attempt("group", lambda: dasp.adapt(Toy(), group="wrld"))

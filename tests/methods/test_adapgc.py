@@ -32,7 +32,7 @@ def test_scores_distances_and_statistics_agree(reference_model, reference_batche
         torch.testing.assert_close(gaussians.log_prior.exp(), expected[key], atol=0, rtol=1e-4)
     norms = torch.stack([g.covariance.norm() for g in (joint, own["audio"], own["video"])])
     torch.testing.assert_close(norms, expected["final.cov_l2"], atol=1e-3, rtol=0)
-    size = torch.cat([weight.detach().flatten() for weight in method.layer_norms()]).norm()
+    size = torch.cat([weight.detach().flatten() for weight in method.norms()]).norm()
     assert float(size) == pytest.approx(float(expected["final_layer_norms"]), abs=1e-4)
 
 

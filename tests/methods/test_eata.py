@@ -86,7 +86,7 @@ def test_fisher_by_hand(batches):
     for batch in batches[:2]:
         logits = tta.model(batch)
         loss = torch.nn.functional.cross_entropy(logits, logits.argmax(dim=1))
-        norms = tta.method.layer_norms()
+        norms = tta.method.norms()
         parts = torch.autograd.grad(loss, norms, allow_unused=True, materialize_grads=True)
         squares.append(torch.cat([part.flatten().square() for part in parts]))
     torch.testing.assert_close(tta.method.fisher, (squares[0] + squares[1]) / 2)

@@ -107,13 +107,9 @@ def test_nothing_kept_learns_nothing_but_counts(batches):
     assert moved == ["buffer/seen"]
 
 
-def test_the_length_is_asked_for_when_it_is_first_needed(batches):
-    tta = dasp.adapt(trial_model(), "sumi")
-    with tta.frozen():
-        assert tta(batches[0]).logits.shape == (16, 8)
-    with pytest.raises(OptionError, match="the number of batches until the next reset"):
-        tta(batches[0])
-    assert tta.memory.batch_index == 0
+def test_the_length_is_asked_for_before_the_first_batch():
+    with pytest.raises(OptionError, match=r"the number of batches until .*stream_length=100"):
+        dasp.adapt(trial_model(), "sumi")
 
 
 @pytest.mark.parametrize(
@@ -123,4 +119,4 @@ def test_the_length_is_asked_for_when_it_is_first_needed(batches):
 )  # fmt: skip
 def test_impossible_settings(wrong):
     with pytest.raises(OptionError, match=next(iter(wrong))):
-        dasp.adapt(Toy(), "sumi", **wrong)
+        dasp.adapt(Toy(), "sumi", **({"stream_length": 4} | wrong))

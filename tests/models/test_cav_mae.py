@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import dasp
-from dasp.core.contract import check_model
 from dasp.core.errors import ContractError, InputError, OptionError
+from dasp.methods.model_check import check_model
 from dasp.models import CavMae, CavMaeDepth, load_model
 from dasp.models.layers import sincos_positions
 

@@ -497,7 +497,7 @@ EASY = {"source", "tent", "eata", "sar", "dasp", "robust"}  # these need nothing
 
 @pytest.mark.parametrize("method", dasp.METHODS)
 def test_every_method_adapts_a_wrapped_model_or_says_what_it_lacks(method, tmp_path):
-    lacks = r"cannot adapt Wrapped, which has no \w+\(\)|needs one width"
+    lacks = r"cannot adapt Wrapped: .*the model has no |needs one width"
     works = {name: works for name, works, _ in method_needs(wrapped_two())}
     if not works[method]:
         assert method not in EASY
@@ -572,3 +572,26 @@ def test_encoders_of_a_wrapped_model_can_be_faster():
     torch.testing.assert_close(tokens["m1"], own["m1"])  # a convolution
     assert not torch.equal(tokens["m0"], own["m0"])
     torch.testing.assert_close(tokens["m0"], own["m0"], rtol=0.1, atol=0.1)
+
+
+def test_the_attention_of_a_wrapped_model_is_found(batches):
+    """A model whose encoders give images of a fixed size, fused by attention."""
+
+    class Images(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = (torch.nn.Conv2d(3, 8, 2, stride=2) for _ in range(2))
+            self.mix = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.head = torch.nn.Linear(8, 4)
+
+        def forward(self, first, second):
+            both = torch.cat([self.first(first).flatten(2), self.second(second).flatten(2)], dim=2)
+            return self.head(self.mix(both.mT).mean(dim=1))
+
+    inputs = {name: torch.randn(4, 3, 6, 6) for name in ("first", "second")}
+    encoders = {"first": "first", "second": "second"}
+    wrapped = dasp.wrap(Images(), encoders=encoders, head="head", inputs=inputs)
+    tta = dasp.adapt(wrapped, "read", lr=1e-2)
+    names = ("in_proj_weight", "in_proj_bias")
+    assert set(tta.trainable.shapes) == {f"model.model.mix.self_attn.{n}" for n in names}
+    assert tta(inputs).updated

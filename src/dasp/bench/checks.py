@@ -32,7 +32,7 @@ def check_method(method: str | type[Method]) -> None:
     `ContractError`): reset, rejection, freezing, saving, seeds, parameters that take no part,
     missing modalities, labels kept out, hyper-parameters readable, a version, and a docstring that
     names its paper. A method that needs source data (`needs_source`) or has an option
-    `stream_length` is given them, and must ask for them by an error of this library otherwise.
+    `stream_length` is given them, and must ask for the former by an error of this library.
 
     >>> check_method("tent")
     """
@@ -40,7 +40,7 @@ def check_method(method: str | type[Method]) -> None:
     broken = list(_class_faults(build))
     for modalities in (TWO, THREE):
         try:
-            adapt(trial_model(modalities), build)
+            adapt(trial_model(modalities), build, **_length(build, modalities))
         except ContractError as error:
             if modalities == TWO:
                 broken.append(f"refuses two modalities: {error}")
@@ -71,11 +71,10 @@ def _class_faults(build: type[Method]) -> Iterator[str]:
     batch = SyntheticWorld(TWO).draw(4, seed=0)
     if not _refused(trial(build), {**batch.inputs, "labels": batch.labels}, InputError):
         yield "a batch with labels in it is accepted"
-    length = options.get("stream_length")
-    waits = {"fit()": build.needs_source, "stream_length": length and length.default is None}
-    missing = " and ".join(name for name, needed in waits.items() if needed)
-    if missing and not _refused(adapt(trial_model(), build), trial_batches()[0], DaspError):
-        yield f"without {missing} it runs and raises no DaspError that asks for it"
+    if build.needs_source:
+        tta = adapt(trial_model(), build, **_length(build, TWO))
+        if not _refused(tta, trial_batches()[0], DaspError):
+            yield "without fit() it runs and raises no DaspError that asks for it"
 
 
 def _refused(tta: Adaptation, batch: Inputs, error: type[DaspError]) -> bool:
@@ -226,14 +225,18 @@ def trial_batches(modalities: tuple[str, ...] = TWO) -> list[Inputs]:
     return [batch.inputs for batch in stream]
 
 
+def _length(build: type[Method], modalities: tuple[str, ...]) -> dict[str, Any]:
+    """Return the length of the trial stream as an option, for a method that asks for it."""
+    asked = "stream_length" in hyperparameters(build)
+    return {"stream_length": len(trial_batches(modalities))} if asked else {}
+
+
 def trial(
     method: str | type[Method], modalities: tuple[str, ...] = TWO, **options: Any
 ) -> Adaptation:
     """Adapt a trial model, with a stream's length and source data where the method needs them."""
     build = METHODS[method] if isinstance(method, str) else method
-    if "stream_length" in hyperparameters(build):
-        options = {"stream_length": len(trial_batches(modalities))} | options
-    tta = adapt(trial_model(modalities), build, **options)
+    tta = adapt(trial_model(modalities), build, **(_length(build, modalities) | options))
     if build.needs_source:
         tta.fit([SyntheticWorld(modalities).draw(SOURCE_SAMPLES, seed=1).inputs])
     return tta

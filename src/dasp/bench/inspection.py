@@ -13,7 +13,7 @@ from dasp.core.contract import MultiModalModel, check_parts
 from dasp.core.errors import ContractError, DaspError
 from dasp.core.types import Inputs
 from dasp.methods import METHODS, hyperparameters
-from dasp.methods.base import build_method
+from dasp.methods.needs import lacking
 from dasp.models.gates import Pass, close_gates, open_gates
 from dasp.models.wrap import Call, calling, evaluating, logits_of, own_model, wrap
 
@@ -173,9 +173,10 @@ def method_needs(model: nn.Module) -> Iterable[tuple[str, bool, str]]:
         needs = ["fit() with clean samples"] * method.needs_source
         length = hyperparameters(method).get("stream_length")
         needs += ["stream_length="] * (length is not None and length.default is None)
+        missing = [sentence.partition(": ")[0] for sentence in lacking(method, model)]
         try:
-            list(build_method(name, model, seed=0).trainable())
+            if not missing:
+                list(method(model).trainable())
         except DaspError as error:
-            yield name, False, str(error).partition(": ")[0].rstrip(".")
-        else:
-            yield name, True, ", ".join(needs)
+            missing = [str(error).rstrip(".")]
+        yield name, not missing, "; ".join(missing) or ", ".join(needs)

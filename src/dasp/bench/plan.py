@@ -230,8 +230,11 @@ def check_options(row: MethodRow, data: str) -> None:
     """Refuse values that a registered method refuses, by adapting a toy with them."""
     if ".py:" in row.method:
         return  # a user's own may need a model of its own
+    options = resolved(row, data)
+    if options.get("stream_length", 1) is None:
+        options["stream_length"] = 1  # the run fills it in
     try:
-        adapt(Toy(depth=1), row.method, **resolved(row, data))
+        adapt(Toy(depth=1), row.method, **options)
     except ContractError:
         return  # it needs more than a toy has: the run will tell
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:

@@ -5,14 +5,13 @@ other protocols are optional and needed by some methods only.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import ContractError, DaspError, InputError, unknown_name
-from dasp.core.types import Fused, Inputs, Layered, Layers, Tokens
+from dasp.core.types import Attention, Fused, Inputs, Layered, Layers, Tokens
 
 
 @runtime_checkable
@@ -48,7 +47,8 @@ class HasAttentionMaps(Protocol):
 
 @runtime_checkable
 class HasOwnNorms(Protocol):
-    """fuse_own_norm() must fuse one modality by norms that belong to it alone."""
+    """fuse_own_norm() must fuse one modality by norms that belong to it alone; a model without such
+    norms can return fuse(tokens)."""
 
     def fuse_own_norm(self, tokens: Tokens) -> Fused:
         """Fuse {one name: (B, N, D)}, any N, with this modality's norms instead of the shared."""
@@ -137,6 +137,8 @@ class HasCarriedPrompts(Protocol):
         """Fuse tokens of which the first `prompts` of each modality count in no mean."""
 
 
+TASK = "classification"  # of one label per sample; a model with another `task` is refused
+
 _PARTS = {
     "modalities": "a tuple of names such as ('audio', 'video')",
     "embed_dim": "the width D of tokens and embedding, or the tokens' widths by modality",
@@ -160,6 +162,7 @@ def check_parts(model: nn.Module) -> None:
     width = model.embed_dim
     if not isinstance(width, int) and not (isinstance(width, Mapping) and {*names} <= {*width}):
         raise ContractError(f"embed_dim must be a width, or one per modality, not {width!r}.")
+    _check_head(model)
 
 
 def token_width(model: MultiModalModel, modality: str) -> int:
@@ -168,13 +171,27 @@ def token_width(model: MultiModalModel, modality: str) -> int:
     return width if isinstance(width, int) else width[modality]
 
 
-def check_need(model: nn.Module, need: type, method: str) -> None:
-    """Raise an error if a model lacks the protocol `need` that a method requires."""
-    if not isinstance(model, need):
-        wanted = ", ".join(f"{name}()" for name in vars(need) if not name.startswith("_"))
+def missing_part(model: nn.Module, need: type) -> str | None:
+    """Say what a model lacks of the protocol `need`, or None."""
+    if isinstance(model, need):
+        return None
+    wanted = ", ".join(f"{name}()" for name in vars(need) if not name.startswith("_"))
+    return f"the model has no {wanted}: {str(need.__doc__).rstrip('.')}"
+
+
+def _check_head(model: Any) -> None:
+    """Refuse heads for which the losses, all of a softmax over the classes, would be wrong."""
+    classes, task = model.num_classes, getattr(model, "task", TASK)
+    if task != TASK:
         raise ContractError(
-            f"{method} cannot adapt {type(model).__name__}, which has no {wanted}: "
-            f"{need.__doc__} See docs/own_model.md."
+            f"{type(model).__name__} has task={task!r}: every loss here is of a softmax over "
+            f"classes that exclude each other, so only task={TASK!r} can be adapted."
+        )
+    if classes < 2:
+        raise ContractError(
+            f"{type(model).__name__} has num_classes={classes}, which leaves nothing to learn "
+            "from: the softmax of one logit is always 1. A binary head with one logit x: return "
+            "the logits (0, x), num_classes=2. Regression cannot be adapted."
         )
 
 
@@ -257,6 +274,26 @@ def fuse_checked(model: MultiModalModel, tokens: Tokens, by: str = "fuse") -> Fu
     return check_fused(fused, len(next(iter(tokens.values()))), model)
 
 
+def checked_attention(fused: Fused, tokens: Tokens) -> Attention:
+    """Return the attention that `fuse_with_attention` filled in, if it is what it must be."""
+    found, batch = fused.attention, len(next(iter(tokens.values())))
+    if not isinstance(found, Attention):
+        raise ContractError(
+            "fuse_with_attention() must return Fused(…, attention=dasp.Attention(weights, spans)), "
+            f"but attention is {type(found).__name__}."
+        )
+    shape = tuple(found.weights.shape)
+    if len(shape) != 4 or shape[0] != batch or shape[2] != shape[3]:
+        raise ContractError(
+            f"fuse_with_attention() returned attention {shape}, expected ({batch}, heads, N, N)."
+        )
+    if set(found.spans) != set(tokens):
+        raise ContractError(
+            f"fuse_with_attention() of {tuple(tokens)} returned spans of {tuple(found.spans)}."
+        )
+    return found
+
+
 def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
     """Return the output of `fuse` if its type and shapes fulfil the contract."""
     if not isinstance(fused, Fused):
@@ -270,53 +307,3 @@ def check_fused(fused: object, batch: int, model: MultiModalModel) -> Fused:
         if found != (batch, width):
             raise ContractError(f"fuse() returned {name} {found}, expected {(batch, width)}.")
     return fused
-
-
-@torch.no_grad()
-def check_model(model: nn.Module, inputs: Inputs) -> None:
-    """Check the whole contract on one batch: every subset of modalities, shapes, finite logits.
-
-    Call it once on a model of your own; a `ContractError` says what to fix.
-    """
-    check_parts(model)
-    assert isinstance(model, MultiModalModel)
-    check_batch(inputs, model)
-    tokens = encode_checked(model, inputs)
-    names = model.modalities
-    subsets = [part for n in range(len(names), 0, -1) for part in combinations(names, n)]
-    fused: dict[tuple[str, ...], Fused] = {}
-    for subset in subsets:
-        encode_checked(model, {name: inputs[name] for name in subset})
-        fused[subset] = fuse_checked(model, {name: tokens[name] for name in subset})
-        if not torch.isfinite(fused[subset].logits).all():
-            raise ContractError(f"fuse() of {subset} returned logits that are not finite.")
-    if isinstance(model, HasSharedFusion):
-        for subset in subsets:
-            wanted = {part: fused[part] for part in subsets if set(part) <= set(subset)}
-            _check_prepared(model, {name: tokens[name] for name in subset}, wanted)
-
-
-def _check_prepared(
-    model: HasSharedFusion, tokens: Tokens, wanted: Mapping[tuple[str, ...], Fused]
-) -> None:
-    """Prepare once, fuse every subset as a step does, and compare with the output of `fuse`."""
-    remedy = "or omit prepare_fusion() and fuse_prepared(). See docs/own_model.md."
-    try:
-        prepared = model.prepare_fusion(tokens)
-        found = {names: model.fuse_prepared(prepared, names) for names in wanted}
-    except Exception as error:
-        raise ContractError(
-            f"prepare_fusion() and fuse_prepared() failed on {tuple(tokens)} "
-            f"({type(error).__name__}: {error}): they must accept any non-empty subset, and the "
-            f"same prepared object several times, {remedy}"
-        ) from error
-    for names, fused in found.items():
-        for part in ("embedding", "logits"):
-            value, right = getattr(fused, part, None), getattr(wanted[names], part)
-            if not isinstance(value, Tensor) or value.shape != right.shape:
-                raise ContractError(f"fuse_prepared() of {names} must return the same as fuse().")
-            if not torch.allclose(value, right, rtol=1e-3, atol=1e-4):
-                raise ContractError(
-                    f"{part} of fuse_prepared() of {names} differs from fuse(): both must agree "
-                    f"and must not change the prepared object, {remedy}"
-                )

@@ -74,9 +74,9 @@ class Prediction:
 class Step:
     """The result of a method's `step` on one batch; the loop applies it.
 
-    `loss=None` means no update. A method whose gradient is not that of `loss` at the current
-    weights (SAR) returns `gradients`, one per parameter of `trainable()` in that order, None for
-    a parameter without one.
+    `loss=None` means no update, and `skipped` says why. A method whose gradient is not that of
+    `loss` at the current weights (SAR) returns `gradients`, one per parameter of `trainable()` in
+    that order, None for a parameter without one.
     `restart` asks the loop to return to the source state after this step. `rollback` is the reason
     to return to the last good weights (`Method.roll_back`); the batch is then predicted with
     those and no update is made. `rate` scales the learning rate of this step. `more` asks the loop
@@ -91,6 +91,7 @@ class Step:
     rollback: str | None = None
     rate: float = 1.0
     more: bool = False
+    skipped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class Outcome:
     loss: float | None = None
     rejected: str | None = None  # why the batch was rejected; the state is then unchanged
     rollback: str | None = None  # why the state returned to an earlier one after this batch
+    skipped: str | None = None  # why no weight was updated; None if `updated`
 
 
 @dataclass(frozen=True)

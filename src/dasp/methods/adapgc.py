@@ -120,7 +120,7 @@ def pull(features: Sequence[Tensor], leader: Tensor, temperature: float) -> Tens
 
 @METHODS.register("adapgc")
 class Adapgc(Method):
-    """Train the fusion's query, key and value maps by one loss and all LayerNorms by another.
+    """Train the fusion's query, key and value maps by one loss and all norms by another.
 
     Paper: Xu et al., "Multi-modal Test-time Adaptation via Adaptive Probabilistic Gaussian
     Calibration", CVPR 2026.
@@ -170,8 +170,8 @@ class Adapgc(Method):
         self._scored: tuple[Inputs, Tensor] | None = None  # of the batch being learned from
 
     def trainable(self) -> Iterable[nn.Parameter]:
-        """Train the fusion's query, key and value maps, and all LayerNorms."""
-        return [*self.fusion_qkv(), *self.layer_norms()]
+        """Train the fusion's query, key and value maps, and all norms."""
+        return [*self.fusion_qkv(), *self.norms()]
 
     def begin(self) -> None:
         """Start Gaussians and average from the source weights."""
@@ -202,7 +202,7 @@ class Adapgc(Method):
         first = read_loss(logits) + self.w_g * agreement
         leader = self._leaders(scores.detach(), alone)
         second = self.w_c * pull(list(alone.values()), leader, self.temperature)
-        maps, norms = self.fusion_qkv(), self.layer_norms()
+        maps, norms = self.fusion_qkv(), self.norms()
         gradients = (
             *torch.autograd.grad(first, maps, retain_graph=True, allow_unused=True),
             *torch.autograd.grad(second, norms, allow_unused=True),

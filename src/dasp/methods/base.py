@@ -5,19 +5,29 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 
-from dasp.core.contract import check_need, check_parts, encode_checked, fuse_checked
-from dasp.core.errors import ContractError, OptionError, unknown_name
+from dasp.core.contract import (
+    HasFusionQkv,
+    check_parts,
+    checked_attention,
+    encode_checked,
+    fuse_checked,
+)
+from dasp.core.errors import ContractError, OptionError
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
 from dasp.core.types import Attention, Fused, Inputs, Prediction, Step, Tokens
+from dasp.methods.attention import find_fusion_qkv
 from dasp.methods.distributed import ALONE, Ranks, with_stand_in
+from dasp.methods.norms import batch_statistics, norms_of
 
 Predict = Literal["before", "after"]
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
@@ -73,16 +83,19 @@ class Method(nn.Module, ABC):
 
     frozen = False  # whether the present call is one inside `frozen()`, which learns nothing
 
+    batch_norms: Sequence[Any] = ()
+    """The BatchNorms that the method trains; they normalise by the statistics of each batch."""
+
+    follows: Set[str] = frozenset()
+    """Which next pass, "encode" or "fuse", moves running statistics: the first ones of a batch."""
+
     def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
         super().__init__()
         check_parts(model)
         check_encoders(type(self), model)
         check_seed(seed)
-        self.model, self.seed, name = model, seed, type(self).__name__
-        if self.exactly_two_modalities and len(names := self.model.modalities) != 2:
-            raise ContractError(f"{name} is defined for two modalities; this model has {names}.")
-        for need in self.needs:
-            check_need(model, need, name)
+        self.model, self.seed = model, seed
+        self._found_qkv: list[nn.Parameter] = []
         self.generator = torch.Generator().manual_seed(seed)
         self.adapters = nn.ModuleDict()
 
@@ -102,8 +115,13 @@ class Method(nn.Module, ABC):
         """Return the tokens {name: (B, N, D)} that the fusion receives in the current state."""
         return self.encode(batch) if self.tunes_encoder else dict(batch)
 
+    @property
+    def fitted(self) -> bool | None:
+        """Whether `fit` has been called; None for methods that do not use source samples."""
+        return None
+
     def fit(self, source: Iterable[Inputs]) -> None:  # noqa: ARG002
-        """Learn from clean source batches, for methods that use them."""
+        """Learn from clean source batches, of the kind that `step` receives, if it uses them."""
         why = "does not use source data in this configuration: don't call fit()."
         raise ContractError(f"{type(self).__name__} {why}")
 
@@ -128,20 +146,33 @@ class Method(nn.Module, ABC):
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
         """Run the encoders and check the result against the contract."""
-        encoded = encode_checked(self.model, with_stand_in(inputs))
+        with self._statistics("encode", inputs):
+            encoded = encode_checked(self.model, with_stand_in(inputs))
         return {name: tokens[: len(inputs[name])] for name, tokens in encoded.items()}
 
     def fuse(self, tokens: Tokens, own_norm: bool = False) -> Fused:
         """Fuse any subset of the modalities; return its result, checked, in float32."""
         by, count = "fuse_own_norm" if own_norm else "fuse", len(next(iter(tokens.values())))
-        return in_float32(fuse_checked(self.model, with_stand_in(tokens), by), count)
+        with self._statistics("fuse", tokens):
+            return in_float32(fuse_checked(self.model, with_stand_in(tokens), by), count)
 
     def fuse_with_attention(self, tokens: Tokens) -> tuple[Tensor, Attention]:
         """Run the fusion of a model that `HasAttentionMaps`: return its logits and these maps."""
-        fused = fuse_checked(self.model, tokens, "fuse_with_attention")
-        assert fused.attention is not None
-        maps = replace(fused.attention, weights=_float32(fused.attention.weights))
-        return _float32(fused.logits), maps
+        with self._statistics("fuse", tokens):
+            fused = fuse_checked(self.model, tokens, "fuse_with_attention")
+        maps = checked_attention(fused, tokens)
+        return _float32(fused.logits), replace(maps, weights=_float32(maps.weights))
+
+    def follow_batch(self) -> None:
+        """Let the first passes of the batch that comes move running statistics."""
+        self.follows = {"encode", "fuse"}
+        for norm in self.batch_norms:  # torch does not count this change; the state relies on it
+            increment_version(norm.buffers(recurse=False))
+
+    def _statistics(self, part: str, batch: Inputs) -> AbstractContextManager[None]:
+        """Return the block in which trained BatchNorms see this batch."""
+        follow, self.follows = part in self.follows, self.follows - {part}
+        return batch_statistics(self.batch_norms, len(next(iter(batch.values()))), follow)
 
     def one_width(self) -> int:
         """Return the common width of tokens and embedding; refuse a model that has none."""
@@ -158,26 +189,22 @@ class Method(nn.Module, ABC):
         return _float32(before(fused.embedding))
 
     def fusion_qkv(self) -> list[nn.Parameter]:
-        """Return the query, key and value maps of the fusion of a model that `HasFusionQkv`."""
-        return list(self.model.fusion_qkv())
+        """Return the query, key and value maps of the fusion, named by the model or found."""
+        if isinstance(self.model, HasFusionQkv):
+            return list(self.model.fusion_qkv())
+        self._found_qkv = self._found_qkv or find_fusion_qkv(self.model)
+        return self._found_qkv
 
-    def layer_norms(self) -> list[nn.Parameter]:
-        """Return the affine parameters of all LayerNorms of the model."""
+    def norms(self) -> list[nn.Parameter]:
+        """Return the affine parameters of all norm layers of the model."""
         found = norms_of([self.model])
         if not found:
-            raise ContractError(f"{type(self).__name__} trains LayerNorms; the model has none.")
+            raise ContractError(f"{type(self).__name__} trains norms; the model has none.")
         return found
 
     def module_like_model(self, module: AnyModule) -> AnyModule:
         """Move a new module to the device and dtype of the model."""
         return module.to(next(self.model.parameters(), torch.empty(0)))
-
-
-def norms_of(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
-    """Return the affine parameters of all LayerNorms within these modules."""
-    inside = (part for module in modules for part in module.modules())
-    norms = (part for part in inside if isinstance(part, nn.LayerNorm))
-    return [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -242,17 +269,6 @@ def hyperparameters(method: type[Method]) -> dict[str, inspect.Parameter]:
     """Return the hyper-parameters of a method by name, read from its signature."""
     parameters, own = inspect.signature(method).parameters, inspect.Parameter.KEYWORD_ONLY
     return {name: p for name, p in parameters.items() if p.kind is own and name != "seed"}
-
-
-def build_method(method: str | type[Method], model: nn.Module, seed: int, **hyper: Any) -> Method:
-    """Build a method by name or class; for an unknown hyper-parameter, suggest the nearest one."""
-    build = METHODS[method] if isinstance(method, str) else method
-    if not (isinstance(build, type) and issubclass(build, Method)):
-        raise OptionError(f"method must be a name or a subclass of Method, not {method!r}.")
-    known = hyperparameters(build)
-    for name in hyper.keys() - known.keys():
-        raise OptionError(unknown_name(f"option of {build.__name__}", name, known))
-    return build(model, seed=seed, **hyper)
 
 
 def positive(**values: float) -> None:

@@ -103,6 +103,11 @@ class Brimpr(Method):
             self.moments[name] = self.module_like_model(SourceMoments(layers, dim))
         self.joint_moments = self.module_like_model(SourceMoments(1, dim))
 
+    @property
+    def fitted(self) -> bool:
+        """Whether there are source statistics."""
+        return not bool(torch.isnan(self.joint_moments.mean).any())
+
     def adapted_tokens(self, batch: Inputs) -> dict[str, Tensor]:
         """Encode with the prompts."""
         return _tokens(self._prompted(self._embed(batch)))
@@ -126,7 +131,7 @@ class Brimpr(Method):
 
     def step(self, batch: Inputs) -> Step:
         """Predict with the prompts as they are; the loss has three terms."""
-        if torch.isnan(self.joint_moments.mean).any():
+        if not self.fitted:
             raise StateError(
                 "Brimpr needs source statistics: call tta.fit([inputs]) with about 32 clean "
                 "training samples before the first batch."
@@ -137,7 +142,7 @@ class Brimpr(Method):
         with torch.no_grad():
             joint = self.fuse(tokens)
         if len(joint.logits) < 2:
-            return Step(joint.logits)
+            return Step(joint.logits, skipped="one sample has no spread to align")
         distances = {name: self.moments[name](own.features) for name, own in layered.items()}
         align = torch.stack(list(distances.values())).sum()
         warmth = teacher_temperature(self.joint_moments(joint.embedding[None]))

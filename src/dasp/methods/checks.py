@@ -13,16 +13,21 @@ from dasp.methods.base import Method
 
 def checked(batch: Inputs, method: Method, kind: str) -> dict[str, Tensor]:
     """Refuse what the method cannot take as "inputs" or "tokens"; return a batch that it can."""
-    if kind == "tokens" and method.tunes_encoder:
-        raise ContractError(f"{type(method).__name__} tunes the encoder: call it with raw inputs.")
+    _check_kind(method, kind)
     check_batch(batch, method.model, kind, part=True, no_samples=method.group.size > 1)
     # A tensor created in inference mode cannot take part in training, its copy can; and nothing
     # may reach the caller's own graph.
     return {name: v.clone() if v.is_inference() else v.detach() for name, v in batch.items()}
 
 
-def clean_batches(source: Iterable[Inputs], method: Method) -> Iterator[Inputs]:
-    """Yield the batches given to `fit`; refuse what would spoil everything that follows."""
+def _check_kind(method: Method, kind: str) -> None:
+    if kind == "tokens" and method.tunes_encoder:
+        raise ContractError(f"{type(method).__name__} tunes the encoder: call it with raw inputs.")
+
+
+def clean_batches(source: Iterable[Inputs], method: Method, kind: str) -> Iterator[Inputs]:
+    """Yield the batches of "inputs" or "tokens" given to `fit`; refuse what would spoil all."""
+    _check_kind(method, kind)
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
         raise InputError(
             f"fit() takes batches such as [{{name: tensor}}, …], not {type(source).__name__}: "
@@ -34,7 +39,7 @@ def clean_batches(source: Iterable[Inputs], method: Method) -> Iterator[Inputs]:
                 f"a batch of fit() is a dict of tensors by modality, not {type(batch).__name__}: "
                 "leave the labels out."
             )
-        check_batch(batch, method.model)
+        check_batch(batch, method.model, kind)
         finite = finite_rows(batch)
         if not finite.all():
             raise InputError(f"clean samples must be finite: {not_finite(batch, finite)}.")

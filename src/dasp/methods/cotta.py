@@ -85,9 +85,9 @@ class Cotta(Method):
         """Predict with the teacher; the student learns to agree."""
         target, averaged = self._teach(batch, self.generator)
         if len(batch) < len(self.model.modalities):
-            return Step(target)
+            return Step(target, skipped="Cotta learns only from all modalities")
         if not (averaged or self.symmetric or self._has_moved()):
-            return Step(target)
+            return Step(target, skipped="student and teacher agree: the source model is sure")
         return Step(target, consistency(self.forward(batch).logits, target, self.symmetric))
 
     def after_update(self) -> None:

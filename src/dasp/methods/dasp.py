@@ -231,7 +231,7 @@ class Dasp(Method):
         source, diagnosis = self._diagnose(batch, remember=True)
         roles = self._roles(diagnosis)
         if "source" in roles.values():
-            return Step(source.joint(), diagnosis=diagnosis)
+            return Step(source.joint(), diagnosis=diagnosis, skipped="no modality is flagged")
         alone = source.alone
         del source  # it holds much memory
         passes = LearningPasses(self, batch, partial(self._adapt, roles=roles), alone)

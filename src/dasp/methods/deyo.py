@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dasp.core.contract import HasLayers, check_need
-from dasp.core.errors import InputError
+from dasp.core.contract import HasLayers, missing_part
+from dasp.core.errors import ContractError, InputError
 from dasp.core.types import Inputs, Step
-from dasp.methods.base import METHODS, Method, norms_of, not_negative, one_of, positive, whole
+from dasp.methods.base import METHODS, Method, not_negative, one_of, positive, whole
 from dasp.methods.losses import entropy
+from dasp.methods.norms import norms_of
 
 PORT_BLOCKS = 9  # of each encoder, whose norms the port trains
 
@@ -61,7 +62,7 @@ class Deyo(Method):
 
     PLPD is the fall of the predicted class's probability when every modality is cut into pieces
     and shuffled. Kept are samples with H < margin·ln C and PLPD > plpd_threshold. `variant="all"`
-    trains every LayerNorm, "port" only those of the first nine blocks of each encoder.
+    trains every norm, "port" only those of the first nine blocks of each encoder.
     """
 
     version = 1
@@ -85,15 +86,15 @@ class Deyo(Method):
         positive(margin=margin)
         not_negative(margin_e0=margin_e0)
         whole(pieces=pieces)
-        if variant == "port":
-            check_need(model, HasLayers, 'Deyo with variant="port"')
+        if variant == "port" and (missing := missing_part(model, HasLayers)):
+            raise ContractError(f'Deyo with variant="port": {missing}. See docs/own_model.md.')
         self.variant, self.margin, self.margin_e0 = variant, margin, margin_e0
         self.plpd_threshold, self.pieces = plpd_threshold, pieces
 
     def trainable(self) -> Iterable[nn.Parameter]:
-        """Train all LayerNorms, or those of the port."""
+        """Train all norms, or those of the port."""
         if self.variant == "all":
-            return self.layer_norms()
+            return self.norms()
         encoders = self.model.layers().encoders.values()
         return norms_of(block for blocks in encoders for block in blocks[:PORT_BLOCKS])
 
@@ -102,11 +103,13 @@ class Deyo(Method):
         logits = self.forward(batch).logits
         sure = entropy(logits.detach()) < self.margin * math.log(logits.shape[1])
         if not sure.any():
-            return Step(logits)
+            limit = self.margin * math.log(logits.shape[1])
+            return Step(logits, skipped=f"0 of {len(sure)} samples below entropy {limit:.2g}")
         plpd = self._plpd(batch, logits.detach(), sure)
         shaped = plpd > self.plpd_threshold
         if not shaped.any():
-            return Step(logits)
+            few = f"0 of {len(shaped)} sure samples"
+            return Step(logits, skipped=f"{few} fall by {self.plpd_threshold:g} when destroyed")
         return Step(logits, deyo_loss(logits[sure][shaped], plpd[shaped], self.margin_e0))
 
     @torch.no_grad()

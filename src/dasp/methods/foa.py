@@ -158,6 +158,11 @@ class Foa(Method):
         self.register_buffer("std", like.new_empty(0))  # (F,) after fit
         self.register_buffer("history", like.new_full((width,), torch.nan))  # mean embedding
 
+    @property
+    def fitted(self) -> bool:
+        """Whether there are source statistics."""
+        return len(self.mean) > 0
+
     @torch.no_grad()
     def fit(self, source: Iterable[Inputs]) -> None:
         """Keep mean and spread of the features of clean source batches."""
@@ -172,14 +177,15 @@ class Foa(Method):
     @torch.no_grad()
     def step(self, batch: Inputs) -> Step:
         """Try all candidates, report the best one, and tell the search."""
-        if not len(self.mean):
+        if not self.fitted:
             raise StateError(
                 "Foa needs source statistics: call tta.fit([inputs]) with about 32 clean "
                 "training samples before the first batch."
             )
         size = len(next(iter(batch.values())))
         if len(batch) < len(self.model.modalities) or size < 2:
-            return Step(self.predict(batch).logits)
+            why = "Foa searches with all modalities of at least 2 samples"
+            return Step(self.predict(batch).logits, skipped=why)
         embedded = self.model.embed(batch)
         asked = self.search.ask().reshape(self.population, *self.best.shape).to(self.best)
         candidates = torch.cat([asked, self.best[None]])
@@ -191,7 +197,7 @@ class Foa(Method):
         first = bool(torch.isnan(self.history).any())
         self.history.copy_(average if first else 0.9 * self.history + 0.1 * average)
         self.search.tell(candidates.flatten(1), fitness)
-        return Step(logits)
+        return Step(logits, skipped="Foa searches for prompts and trains no weights")
 
     @torch.no_grad()
     def predict(self, batch: Inputs) -> Prediction:

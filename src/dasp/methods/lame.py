@@ -77,7 +77,7 @@ class Lame(Method):
 
     def step(self, batch: Tokens) -> Step:
         """Correct the batch; there is nothing to learn."""
-        return Step(self.predict(batch).logits)
+        return Step(self.predict(batch).logits, skipped="Lame corrects predictions, never learns")
 
     @torch.no_grad()
     def predict(self, batch: Tokens) -> Prediction:

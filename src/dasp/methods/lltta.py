@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from dasp.core.contract import HasFusionQkv, HasLayers
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.core.types import Inputs, Step
-from dasp.methods.base import METHODS, Method, norms_of, not_negative, one_of, whole
+from dasp.methods.base import METHODS, Method, not_negative, one_of, whole
 from dasp.methods.losses import entropy, entropy_of_mean
+from dasp.methods.norms import norms_of
 
 PROJECTION = "attn.proj.weight"
 
@@ -32,7 +33,7 @@ class Lltta(Method):
 
     Paper: Lei et al., "Two-Level Test-Time Adaptation in Multimodal Learning", IJCNN 2025.
 
-    Trains the LayerNorms of all blocks, the attention's output maps of the first five blocks of
+    Trains the norms of all blocks, the attention's output maps of the first five blocks of
     one encoder and of the fusion, and the fusion's query, key and value maps.
     `level="tokens"` is what the release computes: h is the entropy over the tokens of that
     encoder, channel by channel. `level="prediction"` takes h of the joint prediction, as the

@@ -16,10 +16,12 @@ from dasp.core.contract import HasFusionQkv
 from dasp.core.errors import ContractError, OptionError, StateError
 from dasp.core.seeding import batch_seed
 from dasp.core.types import Inputs, Outcome, Prediction, Step, Tokens, Trainable
-from dasp.methods.base import Method, Predict, build_method, device_of, one_of, whole
+from dasp.methods.base import Method, Predict, device_of, hyperparameters, one_of, whole
 from dasp.methods.checks import checked, clean_batches, finite_rows, not_finite, which
 from dasp.methods.distributed import PeerError, Ranks, apart
 from dasp.methods.losses import predicted_rows
+from dasp.methods.needs import build_method
+from dasp.methods.norms import trained_batch_norms
 from dasp.methods.rebalance import MEMORY, build_rebalancer
 from dasp.methods.sources import check_open, claim, return_to_source
 from dasp.methods.state import (
@@ -123,6 +125,8 @@ def _join_group(adaptation: "Adaptation") -> None:
     method, memory, group = adaptation.method, adaptation.memory, adaptation.method.group
     # A subclass is different code: whether it may be shared is for itself to say.
     shared = vars(type(method)).get("sharded", "it does not set `sharded = True` (Method.sharded)")
+    if method.batch_norms:
+        shared = "it trains BatchNorms, which see the statistics of one rank's samples"
     if group.size > 1 and shared is not True:
         raise ContractError(
             f"{type(method).__name__} cannot share a stream among ranks: {shared}. "
@@ -160,8 +164,12 @@ class Adaptation:
         method.begin()
 
     def __repr__(self) -> str:
-        names = f"{type(self.method).__name__} on {type(self.model).__name__}"
-        return f"<{names}, {self.memory.batch_index} batches seen, lr {self.options.lr:g}>"
+        method, kind = self.method, type(self.method)
+        has_variants = "variant" in hyperparameters(kind)
+        name = f"{kind.__name__} ({method.variant})" if has_variants else kind.__name__
+        fitted = {None: "", True: "fitted, ", False: "not fitted, "}[method.fitted]
+        seen = f"{self.memory.batch_index} batches seen, lr {self.options.lr:g}"
+        return f"<{name} on {type(self.model).__name__}, {fitted}{seen}>"
 
     def __reduce__(self) -> NoReturn:
         raise StateError(
@@ -177,7 +185,11 @@ class Adaptation:
         return self._call(inputs, "inputs")
 
     def on_tokens(self, tokens: Tokens) -> Outcome:
-        """Infer and adapt on tokens {name: (B, N, D)} already encoded by this model."""
+        """Infer and adapt on tokens {name: (B, N, D)} already encoded by this model.
+
+        `tta.on_tokens(model.encode(inputs))` equals `tta(inputs)` for methods that leave the
+        encoders frozen (`not tta.method.tunes_encoder`), so one encoding can serve several.
+        """
         return self._call(tokens, "tokens")
 
     @torch.inference_mode(False)
@@ -249,13 +261,22 @@ class Adaptation:
 
     def fit(self, source: Iterable[Inputs]) -> None:
         """Let the method learn from clean source batches; what it learns survives `reset`."""
-        group = self.method.group
+        self._fit(source, "inputs")
+
+    def fit_on_tokens(self, source: Iterable[Tokens]) -> None:
+        """Fit as `fit` does, on batches of tokens {name: (B, N, D)} already encoded."""
+        self._fit(source, "tokens")
+
+    def _fit(self, source: Iterable[Inputs], kind: str) -> None:
+        group, method = self.method.group, self.method
         with group.together(), self._in_use():
             self.memory.restore(self.source)
-            batches = group.join(clean_batches(source, self.method))
+            batches = group.join(clean_batches(source, method, kind))
+            if kind == "inputs" and not method.tunes_encoder:
+                batches = map(torch.no_grad()(method.encode), batches)
             try:
-                with apart(self.method):
-                    self.method.fit(batches)
+                with apart(method):
+                    method.fit(batches)
                 group.settle()
             except BaseException:
                 self.memory.restore(self.source)
@@ -352,6 +373,7 @@ class Loop:
         method.requires_grad_(False)
         for parameter in method.trainable():
             parameter.requires_grad_(True)
+        method.batch_norms = trained_batch_norms(method.model)
         self.memory = Memory(method, options.lr)
 
     def run(self, batch: Inputs, kind: str, frozen: bool, before: Snapshot) -> Outcome:
@@ -363,13 +385,21 @@ class Loop:
         try:
             with group.together():
                 outcome = self._run(checked(batch, self.method, kind), kind, frozen, before)
-                return replace(outcome, logits=group.own(outcome.logits))
+                return self._explained(replace(outcome, logits=group.own(outcome.logits)))
         except PeerError as error:
             self.memory.restore(before)
             with apart(self.method):
-                return replace(self._run(batch, kind, True, before), rejected=str(error))
+                outcome = self._run(batch, kind, True, before)
+                return self._explained(replace(outcome, rejected=str(error)))
         finally:
-            self.method.frozen = False
+            self.method.frozen, self.method.follows = False, frozenset()
+
+    def _explained(self, outcome: Outcome) -> Outcome:
+        """Say in `skipped` why a call learned nothing, if it did not."""
+        if outcome.updated:
+            return outcome
+        why = outcome.rejected or outcome.rollback or outcome.skipped
+        return replace(outcome, skipped=why or f"{type(self.method).__name__} gave no reason")
 
     def _run(self, batch: Inputs, kind: str, frozen: bool, before: Snapshot) -> Outcome:
         """Infer on a batch and, unless `frozen`, learn from it; return what all ranks' samples got.
@@ -417,13 +447,15 @@ class Loop:
     def _infer(self, batch: Tokens) -> Outcome:
         """Infer on a prepared batch with the adapted state, changing nothing."""
         prediction = self._predict(batch)
-        return Outcome(self._rebalanced(prediction.logits), prediction.diagnosis)
+        logits = self._rebalanced(prediction.logits)
+        return Outcome(logits, prediction.diagnosis, skipped="called inside frozen()")
 
     def _learn(self, batch: Tokens, before: Snapshot) -> Outcome:
         """Infer on a prepared batch and adapt; if the batch is rejected, nothing has changed."""
         memory, method = self.memory, self.method
         memory.source(before)
         method.generator.manual_seed(batch_seed(method.seed, memory.batch_index))
+        method.follow_batch()
         outcome = self._adapt(batch)
         if outcome.rejected:
             memory.restore(before)
@@ -472,7 +504,9 @@ class Loop:
         with self._precision():
             if learns_from(self.method, batch):
                 return self.method.step(batch)
-        return Step(self._predict(batch).logits)
+        missing = ", ".join(n for n in self.method.model.modalities if n not in batch)
+        why = f"{type(self.method).__name__} learns only from all modalities; {missing} is missing"
+        return Step(self._predict(batch).logits, skipped=why)
 
     def _outcome(self, step: Step, logits: Tensor, updated: bool = False, **why: str) -> Outcome:
         """Return an outcome, and let later batches be rebalanced by its logits, too."""
@@ -480,7 +514,7 @@ class Loop:
         if self._rebalancer is not None:
             self._rebalancer.remember(logits)
         loss = None if step.loss is None else float(step.loss.detach())
-        return Outcome(shown, step.diagnosis, updated, loss, **why)
+        return Outcome(shown, step.diagnosis, updated, loss, skipped=step.skipped, **why)
 
     def run_alone(self, batch: Inputs, kind: str) -> dict[str, Tensor]:
         """Check a batch and predict from each of its modalities by itself: {name: (B, C)}."""

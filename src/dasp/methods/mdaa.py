@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dasp.core.errors import InputError, OptionError, StateError
-from dasp.core.types import Inputs, Prediction, Step, Tokens
+from dasp.core.types import Prediction, Step, Tokens
 from dasp.methods.base import (
     METHODS,
     Method,
@@ -160,13 +160,17 @@ class Mdaa(Method):
             }
         )
 
+    @property
+    def fitted(self) -> bool:
+        """Whether the classifiers are solved for."""
+        return not bool(torch.isnan(self.classifiers[JOINT].R).any())  # type: ignore[arg-type]
+
     @torch.no_grad()
-    def fit(self, source: Iterable[Inputs]) -> None:
+    def fit(self, source: Iterable[Tokens]) -> None:
         """Solve for the classifiers from clean source batches."""
         features: dict[str, list[Tensor]] = {name: [] for name in self.classifiers}
         own = []
-        for batch in source:
-            tokens = self.encode(batch)
+        for tokens in source:
             found, logits = self._features(tokens)
             own.append(logits.argmax(dim=1))
             for name, value in found.items():
@@ -195,7 +199,7 @@ class Mdaa(Method):
                 if behind.any():
                     with full_precision(targets):
                         classifier.update(features[name][behind], targets[behind])
-        return Step(targets)
+        return Step(targets, skipped="Mdaa solves for its classifiers and trains no weights")
 
     @torch.no_grad()
     def predict(self, batch: Tokens) -> Prediction:
@@ -206,7 +210,7 @@ class Mdaa(Method):
 
     def _judged(self, features: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         """Return the probabilities (B, C) of each classifier, and the leader's soft labels."""
-        if torch.isnan(self.classifiers[JOINT].R).any():  # type: ignore[arg-type]
+        if not self.fitted:
             raise StateError(
                 "Mdaa needs source samples: call tta.fit([inputs]) with clean training samples, "
                 "best some of every class, before the first batch."

@@ -26,7 +26,7 @@ def view_information(views: Sequence[Tensor]) -> Tensor:
 
 @METHODS.register("midl")
 class Midl(Method):
-    """L = λ₁·[H(p̄ of the views) − mean H] + λ₂·KL(p_source ‖ p), on every LayerNorm.
+    """L = λ₁·[H(p̄ of the views) − mean H] + λ₂·KL(p_source ‖ p), on every norm.
 
     Paper: Ramazanova et al., "Combating Missing Modalities in Egocentric Videos at Test Time",
     ICLR 2025.
@@ -42,7 +42,7 @@ class Midl(Method):
     published = "2025-04"
     sharded = "it compares modalities alone, whose logits stay on their rank"
     tunes_encoder = True
-    trainable = Method.layer_norms
+    trainable = Method.norms
     default_lr = 2.5e-4
 
     def __init__(
@@ -61,7 +61,7 @@ class Midl(Method):
         one_of("scale_lr", scale_lr, True, False)
         self.lambda1, self.lambda2 = lambda1, lambda2
         self.incomplete, self.scale_lr = incomplete, scale_lr
-        self.anchor = WeightCopy(model, self.layer_norms(), constant=True)
+        self.anchor = WeightCopy(model, self.norms(), constant=True)
 
     def begin(self) -> None:
         """Copy the source weights."""
@@ -74,7 +74,8 @@ class Midl(Method):
     def step(self, batch: Inputs) -> Step:
         """Predict from all modalities and from each alone, and with the source weights."""
         if self.incomplete == "skip" and len(batch) < len(self.model.modalities):
-            return Step(self.predict(batch).logits)
+            why = 'a modality is missing, and incomplete="skip"'
+            return Step(self.predict(batch).logits, skipped=why)
         with self.anchor.in_place():
             source = self.forward(batch).logits
         tokens = self.encode(batch)

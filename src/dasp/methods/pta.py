@@ -64,7 +64,7 @@ class Pta(Method):
         bias = prediction_bias(logits.argmax(dim=1))
         rare, common = bias > 0, bias < 0
         if not (rare.any() and common.any()):
-            return Step(logits)
+            return Step(logits, skipped="all predicted classes are equally frequent in the batch")
         value = entropy(logits)
         sure = average_ranks(logits.detach()[rare].softmax(dim=1).amax(dim=1))
         rarity = average_ranks(-bias[rare])  # rank 1 is the largest z

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import ContractError, OptionError
-from dasp.core.types import Diagnosis, Fused, Inputs, Step
+from dasp.core.types import Diagnosis, Fused, Step, Tokens
 from dasp.methods.base import METHODS, device_of, not_negative, one_of, whole
 from dasp.methods.dasp import Dasp, Role, RoleOf, diversity, mean_prediction
 from dasp.methods.diagnosis import Diagnoser, Level, RobustScore
@@ -90,14 +90,19 @@ class Robust(Dasp):
         guard = CollapseGuard(self.model.num_classes, self.trainable()).to(device)
         self.guard = guard if collapse_guard else None
 
+    @property
+    def fitted(self) -> bool | None:
+        """Whether the diagnosis knows clean samples; None if it does not use them."""
+        return bool(self.diagnoser.fitted) if self.diagnoser.uses_source else None
+
     @torch.no_grad()
-    def fit(self, source: Iterable[Inputs]) -> None:
+    def fit(self, source: Iterable[Tokens]) -> None:
         """Learn what each modality alone looks like on clean samples; 32 are few, 128 enough."""
         if not self.diagnoser.uses_source:
             super().fit(source)
         seen: dict[str, list[Fused]] = {name: [] for name in self.model.modalities}
-        for inputs in source:
-            for name, tokens in self.encode(inputs).items():
+        for batch in source:
+            for name, tokens in batch.items():
                 seen[name].append(self.fuse({name: tokens}))
         if not all(seen.values()):
             raise ContractError(f"fit() was given no clean samples of {', '.join(seen)}.")

@@ -97,7 +97,7 @@ class Rotta(Method):
 
     Paper: Yuan, Xie and Li, "Robust Test-Time Adaptation in Dynamic Scenarios", CVPR 2023.
 
-    Trains every LayerNorm; its batch-norm replacement has nothing to do here. Samples enter the
+    Trains every norm; its own replacement of batch norms is left out. Samples enter the
     memory one by one, under the teacher's class and entropy, and after every `period` of them the
     student makes one step, also in the middle of a batch; the teacher then follows it by `nu`. The
     teacher's prediction from before is reported. The memory learns nothing from a batch that lacks
@@ -108,7 +108,7 @@ class Rotta(Method):
     published = "2023-06"
     sharded = "it remembers samples in their order, which stay on their rank"
     tunes_encoder = True
-    trainable = Method.layer_norms
+    trainable = Method.norms
     labels: Tensor
     uncertainty: Tensor
     age: Tensor
@@ -130,7 +130,7 @@ class Rotta(Method):
         fraction(nu=nu)
         check_augment(augment, self.model.modalities)
         self.memory, self.period, self.nu, self.augment = memory, period, nu, augment
-        norms = self.layer_norms()
+        norms = self.norms()
         self.teacher = WeightCopy(model, norms)
         self.store = SampleStore(self.model.modalities, norms[0].detach())
         for name in ("labels", "age"):
@@ -151,7 +151,7 @@ class Rotta(Method):
             self._arriving = self.predict(batch).logits
         logits = self._arriving
         if len(batch) < len(self.model.modalities):
-            return Step(logits)
+            return Step(logits, skipped="Rotta learns only from all modalities")
         items, due = list(self._items()), False
         for row, (label, uncertainty) in enumerate(_judged(logits)):
             if row >= start and not due:
@@ -161,7 +161,9 @@ class Rotta(Method):
                 self.position.fill_((row + 1) % len(logits))
                 due = int(self.arrived) % self.period == 0
         self._keep(items, batch)
-        return Step(logits, self._loss(batch) if due else None, more=bool(self.position))
+        why = None if due else f"a step is due after every {self.period} samples"
+        loss = self._loss(batch) if due else None
+        return Step(logits, loss, more=bool(self.position), skipped=why)
 
     def after_update(self) -> None:
         """Let the teacher follow the student."""

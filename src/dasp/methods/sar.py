@@ -25,14 +25,15 @@ class Sar(Method):
     Paper: Niu et al., "Towards Stable Test-Time Adaptation in Dynamic Wild World", ICLR 2023.
     The gradient is taken at weights moved by ρ along the first gradient, on those samples that are
     still confident there. If the running mean of that loss falls below `reset_below`, a sign of
-    collapse, the loop returns to the source state.
+    collapse, the loop returns to the source state. The published .2 is for 1000 classes; by default
+    it is the same share of the largest entropy, .2·ln C/ln 1000, as the margin is a share of it.
     """
 
     version = 1
     published = "2023-05"
     sharded = "it ascends along the gradient before the ranks' gradients are added up"
     tunes_encoder = True
-    trainable = Method.layer_norms
+    trainable = Method.norms
     loss_average: Tensor
 
     def __init__(
@@ -41,14 +42,16 @@ class Sar(Method):
         *,
         margin: float = 0.4,
         rho: float = 0.05,
-        reset_below: float = 0.2,
+        reset_below: float | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(model, seed=seed)
         positive(margin=margin, rho=rho)
-        not_negative(reset_below=reset_below)
+        usual = 0.2 * math.log(self.model.num_classes) / math.log(1000)
+        self._reset_below = usual if reset_below is None else reset_below
+        not_negative(reset_below=self._reset_below)
         self.margin, self.rho, self.reset_below = margin, rho, reset_below
-        self.register_buffer("loss_average", self.layer_norms()[0].new_full((), torch.nan))
+        self.register_buffer("loss_average", self.norms()[0].new_full((), torch.nan))
 
     def optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         """Return SGD with momentum, as in the paper."""
@@ -56,13 +59,13 @@ class Sar(Method):
 
     def step(self, batch: Inputs) -> Step:
         """Predict, ascend, and return the gradient of the second forward pass."""
-        parameters = self.layer_norms()
+        parameters = self.norms()
         threshold = self.margin * math.log(self.model.num_classes)
         logits = self.forward(batch).logits
         value = entropy(logits)
         sure = value < threshold
         if not sure.any():
-            return Step(logits)
+            return Step(logits, skipped=f"0 of {len(sure)} samples below entropy {threshold:.2g}")
         first = torch.autograd.grad(value[sure].mean(), parameters, allow_unused=True)
         climb = sharpness_ascent(first, self.rho)
         origin = [parameter.detach().clone() for parameter in parameters]
@@ -74,7 +77,8 @@ class Sar(Method):
             value = entropy(self.forward(batch).logits)[sure]
             value = value[value < threshold]
             if value.numel() == 0:
-                return Step(logits)
+                few = f"0 of {int(sure.sum())} sure samples below entropy {threshold:.2g}"
+                return Step(logits, skipped=f"{few} after the step uphill")
             loss = value.mean()
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         finally:
@@ -83,5 +87,5 @@ class Sar(Method):
                     parameter.copy_(start)
         loss, average = loss.detach(), self.loss_average
         average.copy_(loss if torch.isnan(average) else 0.9 * average + 0.1 * loss)
-        collapsing = bool(average < self.reset_below)
+        collapsing = bool(average < self._reset_below)
         return Step(logits, loss, gradients=gradients, restart=collapsing)

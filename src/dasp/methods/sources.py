@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _LIVE: "WeakSet[Adaptation]" = WeakSet()
 _LOCK = threading.Lock()
-_LEFT: dict[nn.Parameter, tuple[int, Tensor]] = WeakIdKeyDictionary()  # type: ignore[assignment]
-"""The version and the source of each weight that an adaptation which is gone has trained."""
+_LEFT: dict[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()  # type: ignore[assignment]
+"""The version and the source of what an adaptation that is gone has changed in its model."""
 
 
 def claim(adaptation: "Adaptation") -> None:
@@ -51,18 +51,24 @@ def check_open(adaptation: "Adaptation") -> None:
 @torch.no_grad()
 def return_to_source(model: nn.Module) -> None:
     """Undo what forgotten adaptations did to a model; weights changed since are the user's own."""
-    for weight in model.parameters() if isinstance(model, nn.Module) else ():
-        if weight in _LEFT:
-            version, source = _LEFT.pop(weight)
-            if weight._version == version:
-                weight.copy_(source)
+    own = (*model.parameters(), *model.buffers()) if isinstance(model, nn.Module) else ()
+    for tensor in own:
+        if tensor in _LEFT:
+            version, source = _LEFT.pop(tensor)
+            if tensor._version == version:
+                tensor.copy_(source)
 
 
 def _leave(memory: Memory) -> None:
-    source = memory.source().tensors
+    source, method = memory.source().tensors, memory.method
     for name, weight in memory.weights.items():
         if name.startswith("model."):
             _LEFT[weight] = weight._version, source[f"weight/{name}"]
+    for norm in method.batch_norms:
+        statistics = {id(buffer) for buffer in norm.buffers(recurse=False)}
+        for name, buffer in method.named_buffers():
+            if id(buffer) in statistics:
+                _LEFT[buffer] = buffer._version, source[f"buffer/{name}"]
 
 
 def _weights(model: nn.Module) -> set[int]:

@@ -46,7 +46,7 @@ def pad_to(tokens: Tensor, count: int, front: bool) -> Tensor:
 
 @METHODS.register("sumi")
 class Sumi(Method):
-    """L = mean over kept samples of w·ℓ − READ's balance term, on every LayerNorm.
+    """L = mean over kept samples of w·ℓ − READ's balance term, on every norm.
 
     Paper: Guo and Jin, "Smoothing the Shift: Towards Stable Test-Time Adaptation under Complex
     Multimodal Noises", ICLR 2025. Settings as in the authors' code.
@@ -67,7 +67,7 @@ class Sumi(Method):
     needs = (HasOwnNorms,)
     exactly_two_modalities = True
     default_predict = "after"
-    trainable = Method.layer_norms
+    trainable = Method.norms
     seen: Tensor
 
     def __init__(
@@ -105,7 +105,7 @@ class Sumi(Method):
         keep = self._keep(tokens, alone, joint, time)
         self.seen += 1
         if not keep.any():
-            return Step(joint)
+            return Step(joint, skipped=f"0 of {len(keep)} samples are in range and certain enough")
         kept = joint[keep]
         value = entropy(kept)
         weight = (self.joint_limit - value).exp().detach()
@@ -118,9 +118,7 @@ class Sumi(Method):
 
     def _time(self) -> float:
         """Return t/T, the share of the stream that has passed."""
-        if self.stream_length is None:
-            call = 'dasp.adapt(model, "sumi", stream_length=100)'
-            raise OptionError(f"Sumi needs the number of batches until the next reset: {call}.")
+        assert self.stream_length is not None  # `adapt` asks for it
         return min(int(self.seen) / self.stream_length, 1.0)
 
     def _alone(self, tokens: Tokens) -> list[Tensor]:

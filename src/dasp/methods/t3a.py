@@ -78,7 +78,8 @@ class T3a(Method):
         kept = lowest_per_class(self.labels, self.entropies, self.k)
         self.supports, self.labels = self.supports[kept], self.labels[kept]
         self.entropies = self.entropies[kept]
-        return Step(self._scores(features))
+        why = "T3a renews the supports of its classes and trains no weights"
+        return Step(self._scores(features), skipped=why)
 
     def predict(self, batch: Tokens) -> Prediction:
         """Score a batch by the present supports."""

@@ -7,7 +7,7 @@ from dasp.methods.losses import entropy
 
 @METHODS.register("tent")
 class Tent(Method):
-    """L = mean H(p), on every LayerNorm.
+    """L = mean H(p), on every norm.
 
     Paper: Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021.
     """
@@ -16,7 +16,7 @@ class Tent(Method):
     published = "2021-05"
     sharded = True
     tunes_encoder = True
-    trainable = Method.layer_norms
+    trainable = Method.norms
 
     def step(self, batch: Inputs) -> Step:
         """Predict; the loss is the mean entropy."""

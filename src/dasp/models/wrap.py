@@ -123,6 +123,10 @@ class Wrapped(nn.Module):
         logits, embedding = logits_of(output), through.embedding
         return Fused(logits if embedding is None else _pooled(embedding), logits)
 
+    def example_tokens(self, count: int) -> dict[str, Tensor]:
+        """Return tokens (B, N, D) of each modality that `fuse` takes, on which to try it."""
+        return {name: self._absent(name, count) for name in self.modalities}
+
     def _raw(self, count: int) -> dict[str, Tensor]:
         """Return raw inputs for the code before the encoders; nothing depends on them."""
         raw = {name: self.get_buffer(f"raw_{name}") for name in self.modalities}

@@ -82,6 +82,7 @@ class LogFeed(Feed):
             "norms": event.get("norms") or {},
             "loss": event.get("loss"),
             "note": note or None,
+            "skipped": event.get("skipped"),
             "time": event.get("time"),
         }
 

@@ -128,6 +128,7 @@ class Session(Feed):
             "norms": {part: finite(norm) for part, norm in _norms(tta).items()},
             "loss": finite(outcome.loss),
             "note": outcome.rejected or outcome.rollback,
+            "skipped": outcome.skipped,
         }
 
     def _sample(self, index: int, batch: StreamBatch, shares: Mapping[str, Tensor]) -> Point:

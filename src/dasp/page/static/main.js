@@ -61,7 +61,7 @@ function draw() {
   say(last ? verdict(last, page.about) : "Back at the source state: nothing has been learnt.", last);
   find("really").textContent = last ? really(last) : "";
   find("overall").replaceChildren(...tiles(last, page.about));
-  const note = page.state.note || noted(last);
+  const note = [page.state.note || noted(last), idle(last)].filter(Boolean).join(" ");
   find("note").hidden = !note;
   find("note").textContent = note;
 }
@@ -71,6 +71,12 @@ function noted(last) {
   const point = page.points.findLast((one) => one.note);
   if (!point) return "";
   return point === last ? point.note : `Batch ${point.n}: ${point.note}`;
+}
+
+// Why the last batch taught nothing, unless its note says so already.
+function idle(last) {
+  if (!last?.skipped || last.note === last.skipped) return "";
+  return `Nothing learnt from batch ${last.n}: ${last.skipped}.`;
 }
 
 function moment({ time }) { // seconds since 1970, for batches from a log
