@@ -144,18 +144,21 @@ def give_interrupted(tta, batch, draw):
 
 
 def give_signalled(tta, batch, draw, folder):
-    """Ask for the state from a signal handler, perhaps in the middle of a step."""
-    what, busy = draw.choice(["state", "save", "metrics", "reset"]), True
+    """Call a method from a signal handler, perhaps in the middle of a step.
+
+    Return the outcome of the batch, and whether the handler reset the state: before or after the
+    step it may, within it must be refused.
+    """
+    what, done = draw.choice(["state", "save", "metrics", "reset"]), []
 
     def handler(*_):
-        if what != "reset" or busy:
-            with suppress(StateError, OSError):
-                getattr(tta, what)(*([folder / "asked.safetensors"] if what == "save" else []))
+        with suppress(StateError, OSError):
+            getattr(tta, what)(*([folder / "asked.safetensors"] if what == "save" else []))
+            done.append(what)
 
     with alarm(handler, draw.uniform(1e-5, 6e-3)):
         outcome = tta(batch)
-        busy = False
-    return outcome
+    return outcome, done == ["reset"]
 
 
 def fill(folder):
@@ -190,8 +193,13 @@ def give(fault, tta, twin, batch, draw, folder):
             tta(batch)
     else:
         signalled = fault == "signal"
-        outcome = give_signalled(tta, batch, draw, folder) if signalled else tta(batch)
+        given = give_signalled(tta, batch, draw, folder) if signalled else (tta(batch), False)
+        outcome, reset = given
+        if reset and tta.memory.batch_index:  # before the step, which is the only one since
+            twin.reset()
         assert torch.equal(outcome.logits, twin(batch).logits), "the predictions differ"
+        if reset and not tta.memory.batch_index:
+            twin.reset()
     return fault
 
 
