@@ -120,6 +120,7 @@ def test_only_methods_that_are_exact_share_a_stream(found):
             else:
                 assert "cannot share a stream among ranks: it" in said
         assert "does not set `sharded = True`" in rank["out of step"]["said"]["own method"]
+        assert "it trains BatchNorms" in rank["out of step"]["said"]["batch norms"]
 
 
 def test_ranks_out_of_step_are_told_so_and_go_on(found):

@@ -43,6 +43,7 @@ def test_it_shows_what_a_running_process_writes(path):
     assert found[0].keep == 0
     for update, out in zip(found, outs, strict=True):
         assert update.point["biased"] == sorted(out.diagnosis.biased)
+        assert update.point["skipped"] == out.skipped
         limit = min(out.diagnosis.scores.values()) + 0.05
         assert update.point["limits"]["audio"] == pytest.approx(limit, rel=1e-4)
     assert set(found[-1].point["norms"]) == {"audio", "video"}
