@@ -83,9 +83,9 @@ class Pool:
 
 @contextmanager
 def small_disk():
-    """Give a folder on a disk of 512 KiB where that may be mounted, else an ordinary one."""
+    """Give a folder on a disk of 16 MiB where that may be mounted, else an ordinary one."""
     folder = Path(tempfile.mkdtemp(prefix="dasp_soak_"))
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
     mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
     try:
         yield folder, mounted

@@ -11,6 +11,7 @@ from torch import nn
 
 import dasp
 from dasp.core.errors import ContractError, OptionError, StateError
+from dasp.methods import hyperparameters
 from dasp.models import Toy, faster
 from dasp.models.encoders import Int8Linears, int8_linear, quantise, quantise_weight
 
@@ -106,12 +107,14 @@ def test_tokens_have_no_gradient_and_depend_neither_on_autocast_nor_on_the_batch
 
 @pytest.mark.parametrize("name", list(dasp.METHODS))
 def test_every_method_runs_or_says_why_not(name, model, batches):
-    fast = faster(model, "int8")
+    fast, options = faster(model, "int8"), {}
+    if "stream_length" in hyperparameters(dasp.METHODS[name]):
+        options["stream_length"] = len(batches)
     if dasp.METHODS[name].tunes_encoder:
         with pytest.raises(ContractError, match="tunes the encoders; those of this Toy are int8"):
-            dasp.adapt(fast, name)
+            dasp.adapt(fast, name, **options)
         return
-    tta = dasp.adapt(fast, name, lr=1e-2)
+    tta = dasp.adapt(fast, name, lr=1e-2, **options)
     if dasp.METHODS[name].needs_source:
         tta.fit(batches)
     outcome = [tta(batch) for batch in batches][-1]
