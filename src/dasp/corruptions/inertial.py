@@ -36,7 +36,7 @@ BURST = 5  # samples that are lost at once on average
 
 
 @dataclass(frozen=True)
-class Body:
+class WornOn:
     """What the triads of a signal belong to, and what the other units measure at that time."""
 
     one_unit: bool  # the three sensors of one unit; else one kind of sensor of several units
@@ -70,7 +70,7 @@ def corrupt_inertial(
     one_unit = modality not in SENSORS
     kinds = kinds_of(modality, signal.shape[1])
     scale = np.array([SENSORS[kind] for kind in kinds])[:, None]  # (triads, 1)
-    body = Body(one_unit, None if others is None else others.astype(np.float64) / scale)
+    body = WornOn(one_unit, None if others is None else others.astype(np.float64) / scale)
     values = signal.astype(np.float64) / scale
     damaged = _corrupt(modality, values, name, severity, seed, sample_id, body)
     if severity == 0:
@@ -97,21 +97,21 @@ def _check(signal: Signal, modality: str) -> None:
 
 
 @inertial("noise", family="noise")
-def noise(signal: Floats, severity: int, generator: np.random.Generator, _: Body) -> Floats:
+def noise(signal: Floats, severity: int, generator: np.random.Generator, _: WornOn) -> Floats:
     """Add white noise; 0.05 g is the jitter of Um et al."""
     sigma = (0.05, 0.1, 0.2, 0.4, 0.8)[severity - 1]
     return signal + sigma * generator.standard_normal(signal.shape)
 
 
 @inertial("bias", family="calibration")
-def bias(signal: Floats, severity: int, generator: np.random.Generator, _: Body) -> Floats:
+def bias(signal: Floats, severity: int, generator: np.random.Generator, _: WornOn) -> Floats:
     """Add a constant to each axis: an uncalibrated zero (Woodman; Stisen et al.)."""
     size = (0.05, 0.1, 0.2, 0.4, 0.8)[severity - 1]
     return signal + size * _signs(signal, generator)
 
 
 @inertial("drift", family="calibration")
-def drift(signal: Floats, severity: int, generator: np.random.Generator, _: Body) -> Floats:
+def drift(signal: Floats, severity: int, generator: np.random.Generator, _: WornOn) -> Floats:
     """Add a random walk to each axis: a zero that moves with temperature (Woodman)."""
     end = (0.1, 0.2, 0.4, 0.8, 1.6)[severity - 1]  # its spread after the last step
     steps = generator.standard_normal(signal.shape)
@@ -119,21 +119,21 @@ def drift(signal: Floats, severity: int, generator: np.random.Generator, _: Body
 
 
 @inertial("gain", family="calibration")
-def gain(signal: Floats, severity: int, generator: np.random.Generator, _: Body) -> Floats:
+def gain(signal: Floats, severity: int, generator: np.random.Generator, _: WornOn) -> Floats:
     """Multiply or divide each axis by a factor: a wrong scale; 1.1 as in Um et al."""
     factor = (1.1, 1.25, 1.5, 2.0, 3.0)[severity - 1]
     return signal * np.where(_signs(signal, generator) > 0, factor, 1 / factor)
 
 
 @inertial("clipping", family="digital")
-def clipping(signal: Floats, severity: int, _: np.random.Generator, __: Body) -> Floats:
+def clipping(signal: Floats, severity: int, _: np.random.Generator, __: WornOn) -> Floats:
     """Cut values beyond the range: a sensor set to a range that is too small."""
     limit = (1.5, 1.0, 0.7, 0.4, 0.2)[severity - 1]
     return np.clip(signal, -limit, limit)
 
 
 @inertial("dropout", family="transmission")
-def dropout(signal: Floats, severity: int, generator: np.random.Generator, body: Body) -> Floats:
+def dropout(signal: Floats, severity: int, generator: np.random.Generator, body: WornOn) -> Floats:
     """Lose samples in bursts; the receiver repeats the last one that arrived."""
     share = (0.1, 0.2, 0.35, 0.5, 0.7)[severity - 1]
     steps, triads, _ = signal.shape
@@ -151,7 +151,7 @@ def dropout(signal: Floats, severity: int, generator: np.random.Generator, body:
 
 
 @inertial("dead_axis", family="hardware")
-def dead_axis(signal: Floats, severity: int, generator: np.random.Generator, _: Body) -> Floats:
+def dead_axis(signal: Floats, severity: int, generator: np.random.Generator, _: WornOn) -> Floats:
     """Set a share of the axes to zero, at least one."""
     share = (0.07, 0.2, 0.4, 0.6, 0.8)[severity - 1]
     axes = signal.shape[1] * 3
@@ -162,7 +162,7 @@ def dead_axis(signal: Floats, severity: int, generator: np.random.Generator, _: 
 
 
 @inertial("rotation", family="placement")
-def rotation(signal: Floats, severity: int, generator: np.random.Generator, body: Body) -> Floats:
+def rotation(signal: Floats, severity: int, generator: np.random.Generator, body: WornOn) -> Floats:
     """Turn each unit about a random axis: it is strapped on differently (Banos et al.)."""
     degrees = (10, 20, 40, 70, 120)[severity - 1]
     triads = signal.shape[1]
@@ -172,7 +172,7 @@ def rotation(signal: Floats, severity: int, generator: np.random.Generator, body
 
 
 @inertial("quantisation", family="digital")
-def quantisation(signal: Floats, severity: int, _: np.random.Generator, __: Body) -> Floats:
+def quantisation(signal: Floats, severity: int, _: np.random.Generator, __: WornOn) -> Floats:
     """Round to few levels: a converter of few bits over a wide range (Woodman)."""
     step = (0.1, 0.2, 0.4, 0.8, 1.6)[severity - 1]
     return np.asarray(np.rint(signal / step) * step)
@@ -180,7 +180,7 @@ def quantisation(signal: Floats, severity: int, _: np.random.Generator, __: Body
 
 @inertial("clock_jitter", family="transmission")
 def clock_jitter(
-    signal: Floats, severity: int, generator: np.random.Generator, body: Body
+    signal: Floats, severity: int, generator: np.random.Generator, body: WornOn
 ) -> Floats:
     """Take each sample at a wrong time, as busy phones do (Stisen et al.); values in between."""
     spread = (0.5, 1.0, 2.0, 4.0, 8.0)[severity - 1]  # in steps, of 40 ms at 25 Hz
@@ -195,7 +195,7 @@ def clock_jitter(
 
 
 @inertial("low_battery", family="hardware")
-def low_battery(signal: Floats, severity: int, _: np.random.Generator, __: Body) -> Floats:
+def low_battery(signal: Floats, severity: int, _: np.random.Generator, __: WornOn) -> Floats:
     """Halve the sampling rate once per severity; each sample is repeated (Krause et al.)."""
     kept = 1 << severity  # samples
     return signal[np.arange(len(signal)) // kept * kept]
@@ -203,7 +203,7 @@ def low_battery(signal: Floats, severity: int, _: np.random.Generator, __: Body)
 
 @inertial("unit_swapped", family="placement")
 def unit_swapped(
-    signal: Floats, severity: int, generator: np.random.Generator, body: Body
+    signal: Floats, severity: int, generator: np.random.Generator, body: WornOn
 ) -> Floats:
     """Give the place of a unit to another, for a share of the time up to all of it.
 
