@@ -2,8 +2,8 @@
 
 A background is synthesised from the generator with an RMS of `REFERENCE_RMS` before the gain of
 its severity, or read from a directory of recordings, such as READ's five, at its recorded level:
-from its start, as in the release; a sound shorter than a second takes a part of it that is drawn, as
-a recording may begin in silence.
+from its start, as in the release; a sound shorter than a second takes a part that is drawn, as a
+recording may begin in silence.
 The result is rounded to 16 bits, so that it is the same in memory and in a wav file.
 """
 
