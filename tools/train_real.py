@@ -7,8 +7,8 @@
 `grid_0`, `_1`, `_2` are small CAV-MAEs of spoken words, trained on the sentences of the split
 "train"; `dsa_0`, `_1`, `_2` CNNs of body-worn sensors, trained on people p1 to p5. Only undamaged
 recordings are used. The recipes were chosen by the accuracy on the split "validation"; no test
-person or sentence was looked at. Weights are kept in half precision, and are rounded to it before
-the accuracy of the last epoch is measured again.
+person or sentence was looked at. Weights are kept in half precision: the last row of the table
+printed is the last epoch, rounded to it.
 
 A checkpoint is written beside the output after each epoch: the same command continues where it was
 stopped.
@@ -27,7 +27,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from dasp.bench.results import digest
-from dasp.bench.train import Epoch, Stage, TrainOptions, evaluate, fit, history_table
+from dasp.bench.train import Epoch, TrainOptions, evaluate, fit, history_table
 from dasp.core.errors import OptionError
 from dasp.core.files import atomic_path
 from dasp.core.progress import bars
@@ -170,15 +170,13 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(batch_seed(recipe.seed, 0))
         model = kind(**recipe.sizes)
-    options = TrainOptions(lr=recipe.lr, batch=recipe.batch, seed=recipe.seed)
+    options = TrainOptions(recipe.epochs, recipe.lr, batch=recipe.batch, seed=recipe.seed)
     with bars(show) as progress:
-        stages = [Stage(recipe.data, examples, recipe.epochs)]
         checkpoint = output.with_suffix(".checkpoint")
-        history = fit(model, stages, held_out, options, checkpoint, progress)
+        history = fit(model, examples, held_out, options, checkpoint, progress)
     model.half()
     save_weights(model, output)
-    kept = Epoch("in half precision", history[-1].loss, evaluate(model.float(), held_out))
-    return [*history, kept]
+    return [*history, Epoch(history[-1].loss, evaluate(model.float(), held_out))]
 
 
 def _examples(recipe: Recipe, root: Path, cache: Path, leave_out: str | None) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ class CavMaeClips(CavMae):
     A video token is a tube: `tube` successive frames of one patch. Further sizes are those of
     `CavMae`, whose blocks, fusion and head are used as they are.
 
+    >>> import torch
     >>> model = CavMaeClips(embed_dim=32, num_heads=2, depth=1, audio_length=32, image_size=32,
     ...                     frames=6, tube=3, num_classes=10)
     >>> tokens = model.encode({"video": torch.zeros(4, 6, 32, 32)})
