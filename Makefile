@@ -1,9 +1,9 @@
-# `make run`, `make demo`, `make paper`, `make robust`, `make test`, `make docs`, `make benchmarks`: each makes .venv first and needs only Python and make.
+# `make run`, `make demo`, `make paper`, `make robust`, `make real`, `make test`, `make docs`, `make benchmarks`: each makes .venv first and needs only Python and make.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run demo paper robust test test-page soak lint docs benchmarks clean
+.PHONY: run demo paper robust real test test-page soak lint docs benchmarks clean
 
 run: .venv/run.stamp
 	$(BIN)/dasp bench quick --results out/quick
@@ -16,6 +16,14 @@ paper: .venv/run.stamp
 
 robust: .venv/run.stamp
 	$(BIN)/dasp bench robust --results results/robust
+
+# Recordings: make real DASP_DATA=DIR, a directory with grid and dsa in it (docs/data.md). It resumes after an interruption.
+real: .venv/real.stamp
+	@test -n "$(DASP_DATA)" || { echo "make real DASP_DATA=DIR: a directory with grid and dsa in it; 'dasp data fetch' says where to get them"; exit 2; }
+	$(BIN)/python tools/real_data.py $(DASP_DATA) out/real
+	$(BIN)/dasp bench real/grid --root out/real/grid --results results/real
+	test ! -d $(DASP_DATA)/noise/set_a || $(BIN)/dasp bench real/grid/recorded --root out/real/grid --noise-dir $(DASP_DATA)/noise/set_a --results results/real
+	$(BIN)/dasp bench real/dsa --root out/real/dsa --results results/real
 
 test: .venv/dev.stamp
 	$(BIN)/pytest -n auto --dist loadfile
@@ -52,6 +60,10 @@ docs: .venv/docs.stamp
 .venv/docs.stamp: .venv/run.stamp
 	@echo "installing what the documentation needs"
 	$(PIP) -e '.[docs]'
+	@touch $@
+
+.venv/real.stamp: .venv/run.stamp
+	$(PIP) -e '.[media]'
 	@touch $@
 
 .venv/demo.stamp: .venv/run.stamp

@@ -2,11 +2,13 @@
 
     python tools/tune.py                     # the methods of paper/overview
     python tools/tune.py paper/ablation --models sounding_shapes_0 sounding_shapes_1
+    python tools/tune.py real/dsa/streams --root DIR --models dsa_0 --protocols interleaved/sensors
 
 The rule: of the grid below, the setting with the highest accuracy on the *validation* split of the
-built-in set, drawn with other seeds and damaged by other draws than any test stream, averaged over
-the given models. It uses validation labels and no test sample. Every method gets the same learning
-rates. Prints lines of src/dasp/plans/options/sounding_shapes.toml. What is done is not done again.
+plan's data set (of recordings: other sentences or people), damaged by other draws than any test
+stream, averaged over the given models. It uses validation labels and no test sample. Every method
+gets the same learning rates. Prints lines of src/dasp/plans/options/DATA.toml. What is done is not
+done again.
 """
 
 from dataclasses import replace
@@ -73,6 +75,7 @@ def main(
     models: tuple[str, ...] = ("sounding_shapes_0",),
     protocols: tuple[str, ...] = ("continual/video", "continual/audio", "interleaved"),
     samples: int = 320,
+    root: Path | None = None,
     workspace: Annotated[Workspace, tyro.conf.arg(name="")] = OUT,
 ) -> None:
     """Tune the methods of a plan and print what was chosen.
@@ -82,9 +85,11 @@ def main(
         models: Source models on which settings are compared.
         protocols: Streams on which settings are compared.
         samples: Samples per domain.
+        root: Directory of the recordings, for a plan of such.
     """
     tuned = load_plan(plan)
-    tuned = replace(tuned, models=models, data=replace(tuned.data, samples=samples))
+    data = replace(tuned.data, samples=samples, root=root or tuned.data.root)
+    tuned = replace(tuned, models=models, data=data)
     for label, found in tune(tuned, protocols, workspace).items():
         print("#", ", ".join(f"{name} {share:.2f}" for name, share in found["tried"].items()))
         print(f"[{label}]")

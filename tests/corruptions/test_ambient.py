@@ -73,12 +73,12 @@ def test_stereo_at_another_rate_is_mixed_and_resampled(tmp_path):
 
 @pytest.mark.parametrize("severity", range(1, 6))
 def test_the_gain_of_each_severity(tmp_path, severity):
-    noise = np.round(tone(440, RATE, 0.5) * 8192) / 32768  # quiet: nothing clips
+    noise = np.round(tone(440, RATE, 1.5) * 8192) / 32768  # quiet: nothing clips
     soundfile.write(tmp_path / "traffic.wav", noise, RATE)
-    wave = np.linspace(-0.3, 0.3, 4000, dtype=np.float32)
+    wave = np.linspace(-0.3, 0.3, RATE, dtype=np.float32)
     got = corrupt_sound(wave, "traffic", severity, noise_dir=tmp_path)
     gain = 10 ** ((1, 2, 4, 6, 8)[severity - 1] / 20)
-    np.testing.assert_allclose(got, wave + gain * noise[:4000], atol=1.01 / 32768)
+    np.testing.assert_allclose(got, wave + gain * noise[:RATE], atol=1.01 / 32768)
 
 
 def test_the_gain_and_the_sum_both_clip(tmp_path):
@@ -129,3 +129,15 @@ def test_without_soundfile_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "soundfile", None)
     with pytest.raises(DataError, match=r"dasp-tta\[media\]"):
         recorded_noise(tmp_path, "rain", 10, RATE)
+
+
+def test_a_short_sound_takes_any_part_of_a_recording(tmp_path):
+    silence, loud = np.zeros(3 * RATE, np.int16), np.full(3 * RATE, 3000, np.int16)
+    soundfile.write(tmp_path / "thunder.wav", np.concatenate([silence, loud]), RATE)
+    word, scene = (np.zeros(size, np.float32) for size in (9600, 2 * RATE))
+    ids = [str(number) for number in range(20)]
+    heard = [corrupt_sound(word, "thunder", 1, 0, name, noise_dir=tmp_path).mean() for name in ids]
+    assert min(heard) == 0
+    assert max(heard) > 0.09
+    for name in ids:
+        assert not corrupt_sound(scene, "thunder", 1, 0, name, noise_dir=tmp_path).any()

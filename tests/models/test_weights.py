@@ -134,7 +134,7 @@ def samples():
     return of
 
 
-@pytest.mark.parametrize("name", pretrained_names())
+@pytest.mark.parametrize("name", [n for n in pretrained_names() if n.startswith("sounding")])
 def test_a_shipped_model_knows_its_set_by_each_modality(name, samples):
     model = dasp.load_model(name)
     assert not model.training

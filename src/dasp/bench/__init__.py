@@ -6,3 +6,5 @@ once (`features`, `store`); `results` defines what a run is known by and how it 
 it was made by. `cost` measures time and memory, `train` trains source models, and `checks` holds
 the contract that every method keeps.
 """
+
+from dasp.bench import recordings  # noqa: F401 - registers data sets

@@ -94,15 +94,17 @@ class DataOptions:
     """Which data set, and which samples of it."""
 
     name: Annotated[str, tyro.conf.arg(name="data")] = BUILT_IN
-    """sounding_shapes (built in), kinetics50, vggsound, folder, or your own as file.py:build."""
+    """sounding_shapes (built in), kinetics50, vggsound, folder, grid, dsa, dsa_units, or your own
+    as file.py:build."""
     root: Path | None = None
     """Directory of the clips."""
     samples: int | None = None
     """Samples per domain; by default 1024 built-in ones, or all clips."""
     split: str = "test"
-    """test or validation (built in), or the name of a list at the root."""
+    """test or validation, the name of a list at the root, or people of dsa such as p7+p8."""
     flavour: str = "balanced"
-    """Of the built-in set: balanced, or sound, where the sound tells more."""
+    """Of the built-in set: balanced, or sound, where the sound tells more. Of grid: balanced (each
+    word equally often), or natural."""
     seed: Annotated[int, tyro.conf.arg(name="data-seed")] = 0
     """Seed of the built-in samples and of every corruption."""
     frost_dir: Path | None = None

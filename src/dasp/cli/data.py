@@ -5,17 +5,20 @@ Each function prints its result and returns an exit code: 0 on success, else 1.
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from dasp.core.errors import OptionError, failure_lines
+from dasp.core.errors import OptionError, failure_lines, unknown_name
 from dasp.core.files import check_writable
 from dasp.data.check import check_tree
 from dasp.data.clips import SPECS, Manifest, open_manifest
+from dasp.data.grid import WordClip, find_clips
+from dasp.data.inertial import Segment, find_segments, people_of
 from dasp.data.prepare import prepare_tree
 from dasp.streams import preview as sheets
 from dasp.streams.checksum import BUILT_IN, checksums, shapes_checksums
@@ -29,7 +32,8 @@ class ClipOptions:
     root: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="ROOT")]] = None
     """Directory of the data set: READ's layout, or <class>/<clip>.wav with .jpg or .png."""
     dataset: str | None = None
-    """kinetics50 or vggsound for READ's release, with its directories."""
+    """kinetics50 or vggsound for READ's release, with its directories; in `preview` also grid or
+    dsa."""
     split: str = "test"
     """Name of the list at the root, <split>.json."""
     list_file: Path | None = None
@@ -169,11 +173,13 @@ def preview(
 ) -> int:
     """Draw one clip under every corruption and severity: preview-frames.png, preview-sounds.png.
 
-    Without a directory: one sample of the built-in set, with preview-depths.png.
+    Without a directory: one sample of the built-in set, with preview-depths.png. With `--dataset
+    grid` a word, with `--dataset dsa` a segment of body-worn sensors: preview-accelerometer.png,
+    preview-gyroscope.png and preview-magnetometer.png.
 
     Args:
-        clip: Id of the clip, by default the first of the list; of the built-in set the number of
-            a test sample.
+        clip: Id of the clip, such as bbaf2n_3 or p7/a01/s01, by default the first of the list; of
+            the built-in set the number of a test sample.
         seed: Seed of the corruptions.
         frost_dir: Directory of frost pictures; by default textures are generated.
         noise_dir: Directory of recordings; by default the sounds are synthesised.
@@ -183,6 +189,11 @@ def preview(
         if not (clip or "0").isdecimal():
             raise OptionError(f"--clip is the number of a sample of the built-in set, not {clip}.")
         read = partial(sheets.shape_samples, int(clip or 0))
+    elif data.dataset == "grid":
+        read = partial(sheets.word_samples, _named(find_clips(data.root), clip))
+    elif data.dataset == "dsa":
+        segments = find_segments(data.root, people_of(data.split))
+        read = partial(sheets.segment_samples, _named(segments, clip))
     else:
         read = partial(sheets.clip_samples, data.manifest().find(clip))
     check_writable(out)
@@ -190,3 +201,14 @@ def preview(
     for path in sheets.save_sheets(sheets.draw_sheets(read(), damage), out):
         print(path)
     return 0
+
+
+Recording = TypeVar("Recording", WordClip, Segment)
+
+
+def _named(items: Sequence[Recording], name: str | None) -> Recording:
+    """Return the word or segment with this id, by default the first."""
+    by_id = {item.id: item for item in items}
+    if name is not None and name not in by_id:
+        raise OptionError(unknown_name("clip", name, by_id)[:300])
+    return items[0] if name is None else by_id[name]

@@ -23,6 +23,7 @@ COMMANDS = {
     "prepare": ("dasp.cli.data:prepare", "Turn mp4 videos into a data set."),
     "data check": ("dasp.cli.data:data_check", "Check every file of a data set."),
     "data checksum": ("dasp.cli.data:data_checksum", "Print hashes to compare data between labs."),
+    "data fetch": ("dasp.cli.fetch:data_fetch", "Fetch a data set of recordings."),
     "preview": ("dasp.cli.data:preview", "Draw one sample under every corruption."),
 }
 INTERRUPTED = 130

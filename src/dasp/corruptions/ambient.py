@@ -1,7 +1,9 @@
 """Corruptions of sounds: white noise, and five kinds of background sound.
 
 A background is synthesised from the generator with an RMS of `REFERENCE_RMS` before the gain of
-its severity, or read from a directory of recordings, such as READ's five, at its recorded level.
+its severity, or read from a directory of recordings, such as READ's five, at its recorded level:
+from its start, as in the release; a sound shorter than a second takes a part that is drawn, as a
+recording may begin in silence.
 The result is rounded to 16 bits, so that it is the same in memory and in a wav file.
 """
 
@@ -48,7 +50,8 @@ def _add_background(
     if folder is None:
         noise = to_rms(synthesise(generator, wave.size, sample_rate), REFERENCE_RMS)
     else:
-        noise = recorded_noise(folder, synthesise.__name__, wave.size, sample_rate)
+        drawn = generator if wave.size < sample_rate else None
+        noise = recorded_noise(folder, synthesise.__name__, wave.size, sample_rate, drawn)
     return on_grid(wave + on_grid(noise * 10 ** (decibels / 20)))
 
 
@@ -65,10 +68,15 @@ for _synthesise, _family in (
 
 
 def recorded_noise(
-    folder: str | Path, name: str, samples: int, sample_rate: int
+    folder: str | Path,
+    name: str,
+    samples: int,
+    sample_rate: int,
+    generator: np.random.Generator | None = None,
 ) -> NDArray[np.float32]:
     """Return (samples,) of `folder/name.wav` from its start, repeated if it is too short.
 
+    With a generator, from a time that it draws, if the recording is longer.
     Channels are averaged and the rate is changed to `sample_rate`; the level is kept.
     """
     path = Path(folder) / f"{name}.wav"
@@ -80,7 +88,9 @@ def recorded_noise(
             "crowd.wav, rain.wav, thunder.wav and wind.wav; without it the noise is synthesised."
         ) from error
     recording = _read(path, sample_rate, status.st_mtime_ns, status.st_size)
-    return np.resize(recording, samples)
+    spare = recording.size - samples
+    first = 0 if generator is None or spare <= 0 else int(generator.integers(spare + 1))
+    return np.resize(recording[first:], samples)
 
 
 @lru_cache(maxsize=8)

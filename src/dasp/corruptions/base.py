@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dasp.core.errors import InputError, OptionError
 from dasp.core.registry import Registry
 from dasp.core.seeding import numpy_generator
+from dasp.core.sensors import INERTIAL
 
 Image = NDArray[np.uint8]  # (H, W, 3)
 Wave = NDArray[np.float32]  # (samples,), full scale is ±1
@@ -21,10 +22,11 @@ Folder = str | Path | None  # of the user's textures or recordings
 
 @dataclass(frozen=True)
 class Corruption:
-    """A corruption of frames, sounds or depth maps.
+    """A corruption of frames, sounds, depth maps or inertial signals.
 
-    `apply(sample, severity, generator)`, for sounds also with the sample rate, returns an array
-    like the sample. With `takes_folder` it takes `folder=`, a directory of the user's files.
+    `apply(sample, severity, generator)`, for sounds also with the sample rate and for inertial
+    signals with what they are worn on, returns an array like the sample. With `takes_folder` it
+    takes `folder=`, a directory of the user's files.
     """
 
     name: str
@@ -34,14 +36,14 @@ class Corruption:
     takes_folder: bool = False
 
 
-_SENSED = {"video": "frame", "audio": "sound", "depth": "depth"}
+_SENSED = {"video": "frame", "audio": "sound", "depth": "depth", "inertial": "inertial"}
 _REGISTRIES = {m: Registry[Corruption](f"{what} corruption") for m, what in _SENSED.items()}
 
 
 def corruption(
     modality: str, name: str, family: str, takes_folder: bool = False
 ) -> Callable[[Apply], Apply]:
-    """Register a function as a corruption of `modality` ("video", "audio" or "depth")."""
+    """Register a function as a corruption of "video", "audio", "depth" or "inertial"."""
 
     def add(apply: Apply) -> Apply:
         entry = Corruption(name, modality, family, apply, takes_folder)
@@ -53,10 +55,11 @@ def corruption(
 
 def registry(modality: str) -> Registry[Corruption]:
     """Return the registry of the corruptions of one modality."""
-    if modality not in _REGISTRIES:
-        known = "use 'video', 'audio' or 'depth'"
+    kind = "inertial" if modality in INERTIAL else modality
+    if kind not in _REGISTRIES:
+        known = f"use 'video', 'audio' or 'depth', or one of {', '.join(INERTIAL)}"
         raise OptionError(f"no corruptions for modality '{modality}': {known}.")
-    return _REGISTRIES[modality]
+    return _REGISTRIES[kind]
 
 
 def names(modality: str) -> list[str]:
@@ -116,7 +119,7 @@ def _corrupt(
     severity: int,
     seed: int,
     sample_id: str,
-    *rate: int,
+    *more: Any,
     folder: Folder = None,
 ) -> NDArray[Any]:
     entry = registry(modality)[name]
@@ -126,4 +129,4 @@ def _corrupt(
         return array.copy()
     generator = numpy_generator(seed, f"{modality}/{name}/{severity}", sample_id)
     options = {"folder": folder} if entry.takes_folder else {}
-    return np.asarray(entry.apply(array, severity, generator, *rate, **options), array.dtype)
+    return np.asarray(entry.apply(array, severity, generator, *more, **options), array.dtype)

@@ -145,6 +145,19 @@ def decode_frames(path: str | Path, count: int) -> "list[Pillow.Image]":
     return frames
 
 
+def decode_whole(path: str | Path) -> NDArray[np.uint8]:
+    """Return every frame of a short video: (frames, H, W, 3)."""
+    with _opened(path, "video", "pictures") as (container, stream, length):
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+        rate = float(stream.average_rate or 0)
+    if not frames or len(frames) < (length - MISSING_TAIL) * rate:
+        raise DataError(
+            f"the video {path} is truncated: {len(frames)} frames of {length:.1f} s are there; "
+            "fetch it again."
+        )
+    return np.stack(frames)
+
+
 def decode_sound(path: str | Path) -> NDArray[np.int16]:
     """Return the sound of a video as (samples,) int16, 16 kHz mono."""
     chunks: list[NDArray[np.int16]] = []

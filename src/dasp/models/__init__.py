@@ -1,11 +1,14 @@
-"""Models that fulfil the contract: CAV-MAE of any size, with or without depth, and a toy model.
+"""Models that fulfil the contract: CAV-MAE of any size, with or without depth or for sequences of
+frames, CNNs of body-worn sensors, and a toy model.
 
 A model of your own needs no base class: three attributes and two methods, see `dasp.core.contract`.
 `faster` runs the frozen encoders of any model in lower precision, or compiled.
 """
 
 from dasp.models.cav_mae import CavMae, CavMaeDepth
+from dasp.models.clips import CavMaeClips
 from dasp.models.encoders import faster
+from dasp.models.inertial import InertialNet
 from dasp.models.toy import Toy
 from dasp.models.weights import (
     MODELS,
@@ -19,6 +22,7 @@ from dasp.models.weights import (
 from dasp.models.wrap import Wrapped, wrap
 
 __all__ = [
-    "MODELS", "CavMae", "CavMaeDepth", "Toy", "Wrapped", "faster", "load_model", "load_trained",
-    "load_weights", "pretrained_names", "pretrained_path", "save_weights", "wrap",
+    "MODELS", "CavMae", "CavMaeClips", "CavMaeDepth", "InertialNet", "Toy", "Wrapped", "faster",
+    "load_model", "load_trained", "load_weights", "pretrained_names", "pretrained_path",
+    "save_weights", "wrap",
 ]  # fmt: skip

@@ -21,10 +21,15 @@ from dasp.core.errors import OptionError, WeightsError, unknown_name
 from dasp.core.files import atomic_path
 from dasp.core.registry import Registry
 from dasp.models.cav_mae import CavMae, CavMaeDepth
+from dasp.models.clips import CavMaeClips
+from dasp.models.inertial import InertialNet
 from dasp.models.toy import Toy
 
 MODELS: Registry[type[nn.Module]] = Registry("model")
-for _name, _model in (("cav_mae", CavMae), ("cav_mae_depth", CavMaeDepth), ("toy", Toy)):
+for _name, _model in (
+    ("cav_mae", CavMae), ("cav_mae_depth", CavMaeDepth), ("cav_mae_clips", CavMaeClips),
+    ("inertial", InertialNet), ("toy", Toy),
+):  # fmt: skip
     MODELS.register(_name)(_model)
 
 VIT_WIDTHS = (192, 384, 768, 1024)

@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 
 from dasp.core.errors import OptionError, unknown_name
 from dasp.core.extras import Pillow
+from dasp.core.sensors import INERTIAL
 from dasp.core.sound import on_grid, pcm16
-from dasp.corruptions import corrupt_depth, corrupt_frame, corrupt_sound, names
+from dasp.corruptions import (
+    corrupt_clip,
+    corrupt_depth,
+    corrupt_frame,
+    corrupt_inertial,
+    corrupt_sound,
+    names,
+)
 from dasp.corruptions.base import registry
 from dasp.data.clips import Manifest
 from dasp.data.loading import ClipDataset
@@ -80,14 +88,22 @@ class DomainDamage:
         """Corrupt a sample as if it had been saved and read again."""
         damaged = self.unsaved(sample, sample_id)
         if self.modality == "video":
-            return np.array(Pillow.open(BytesIO(jpeg(damaged))))
+            return _saved(damaged) if damaged.ndim == 3 else np.stack([_saved(f) for f in damaged])
         return on_grid(damaged) if self.modality == "audio" else damaged
 
     def unsaved(self, sample: NDArray[Any], sample_id: str) -> NDArray[Any]:
-        """Corrupt an (H, W, 3) image, a 16 kHz (samples,) wave or an (H, W) depth map in mm."""
+        """Corrupt an image (H, W, 3), a clip (frames, H, W, 3), a 16 kHz wave (samples,), a depth
+        map (H, W) in mm, an inertial signal (steps, triads, 3), or a body unit with others behind
+        it (n, steps, 3, 3).
+        """
         settings = (self.domain.corruption, self.domain.severity, self.seed, sample_id)
+        if self.modality in INERTIAL:
+            alone = sample.ndim == 3
+            signal, others = (sample, None) if alone else (sample[0], sample[1:])
+            return corrupt_inertial(signal, self.modality, *settings, others)
         if self.modality == "video":
-            return corrupt_frame(sample, *settings, frost_dir=self.frost_dir)
+            apply = corrupt_frame if sample.ndim == 3 else corrupt_clip
+            return apply(sample, *settings, frost_dir=self.frost_dir)
         if self.modality == "audio":
             return corrupt_sound(sample, *settings, noise_dir=self.noise_dir)
         return corrupt_depth(sample, *settings)
@@ -99,10 +115,17 @@ class DomainDamage:
             "video": ramp.reshape(64, 64, 3).astype(np.uint8),
             "audio": (ramp / 502 - 0.25).astype(np.float32),
             "depth": (ramp[: 32 * 32] * 8 + 500).reshape(32, 32).astype(np.uint16),
+            "inertial": (ramp[: 5 * 125 * 9] / 25 - 5).reshape(5, 125, 3, 3).astype(np.float32),
         }
-        damaged = self.unsaved(probes[self.modality], "probe")
+        kind = "inertial" if self.modality in INERTIAL else self.modality
+        damaged = self.unsaved(probes[kind], "probe")
         stored = pcm16(damaged) if self.modality == "audio" else damaged
         return hashlib.sha256(stored.tobytes()).hexdigest()[:16]
+
+
+def _saved(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return an (H, W, 3) image as it is read from a JPEG."""
+    return np.array(Pillow.open(BytesIO(jpeg(image))))
 
 
 def domain_dataset(manifest: Manifest, domain: Domain | None, seed: int = 0) -> ClipDataset:

@@ -1,6 +1,6 @@
-"""Draw contact sheets: one clip or one built-in sample under every corruption and severity."""
+"""Draw contact sheets: a clip, word, segment or built-in sample under every corruption."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from dasp.core.files import atomic_path
+from dasp.core.sensors import SENSORS
 from dasp.corruptions import names
 from dasp.data.clips import Clip
 from dasp.data.features import corruption_image, fbank
+from dasp.data.grid import WordClip, read_frames, read_sound
+from dasp.data.inertial import Segment, read_segment, triads_of
 from dasp.data.media import read_frame, read_wave
 from dasp.data.shapes import SoundingShapes
 from dasp.streams.domains import SEVERITIES, Domain, DomainDamage
 
-NAMES = ("frames", "sounds", "depths")
+NAMES = {"video": "frames", "audio": "sounds", "depth": "depths"}  # others go by their own
 CELL, GAP, LEFT, TOP = 160, 6, 150, 34  # pixels: a picture, around it, the names, the headings
 COLOURS = np.array(  # dark blue to yellow, uniform in lightness
     [(12, 8, 60), (84, 18, 120), (170, 50, 100), (235, 110, 50), (250, 220, 90)], dtype=float
@@ -27,6 +30,8 @@ COLOURS = np.array(  # dark blue to yellow, uniform in lightness
 QUIET, LOUD = -14.0, 6.0  # log-mel energies at the ends of the colours
 NEAR, FAR = 500.0, 2800.0  # millimetres at the bright and the dark end of the colours
 NOTHING = (200, 200, 200)  # pixels without return
+REACH = 3.0  # g, rad/s or earth's fields at the edges of a picture of an inertial signal
+AXES = ("#3b4cc0", "#c2410c", "#15803d")  # x, y, z
 
 Samples = dict[str, tuple[NDArray[Any], str]]  # by modality: a sample and its id
 
@@ -48,17 +53,28 @@ def shape_samples(index: int) -> Samples:
     return {sensor: (sample, shapes.sample_id(index)) for sensor, sample in drawn.items()}
 
 
-def draw_sheets(samples: Samples, damage: DomainDamage) -> list[Image.Image]:
+def word_samples(clip: WordClip) -> Samples:
+    """Return the frames and the sound of a word."""
+    return {"video": (read_frames(clip), clip.id), "audio": (read_sound(clip), clip.id)}
+
+
+def segment_samples(segment: Segment) -> Samples:
+    """Return the signals of each kind of sensor of a segment."""
+    values = read_segment(segment.path)
+    return {name: (triads_of(values, name), segment.id) for name in SENSORS}
+
+
+def draw_sheets(samples: Samples, damage: DomainDamage) -> dict[str, Image.Image]:
     """Return one sheet per modality; `damage` has the seed and the user's files."""
-    return [_sheet(modality, *sample, damage) for modality, sample in samples.items()]
+    return {modality: _sheet(modality, *sample, damage) for modality, sample in samples.items()}
 
 
-def save_sheets(sheets: Sequence[Image.Image], folder: Path) -> list[Path]:
-    """Write all sheets (frames, sounds and possibly depths) or none; return their paths."""
-    targets = [folder / f"preview-{name}.png" for name in NAMES[: len(sheets)]]
+def save_sheets(sheets: Mapping[str, Image.Image], folder: Path) -> list[Path]:
+    """Write all sheets (frames, sounds, …) or none; return their paths."""
+    targets = [folder / f"preview-{NAMES.get(name, name)}.png" for name in sheets]
     with ExitStack() as stack:
         parts = [stack.enter_context(atomic_path(target)) for target in targets]
-        for sheet, part in zip(sheets, parts, strict=True):
+        for sheet, part in zip(sheets.values(), parts, strict=True):
             sheet.save(part, "PNG")
     return targets
 
@@ -87,9 +103,14 @@ def _sheet(
 
 
 def _picture(modality: str, sample: NDArray[Any]) -> Image.Image:
-    """Draw a sample: a wave as log-mel, low pitch at the bottom; near distances are bright."""
+    """Draw a sample: a wave as log-mel, low pitch at the bottom; near distances are bright.
+
+    Of several frames the middle one is shown, of several units the first.
+    """
     if modality == "video":
-        return Image.fromarray(sample)
+        return Image.fromarray(sample if sample.ndim == 3 else sample[len(sample) // 2])
+    if modality in SENSORS:
+        return _lines(sample[:, 0] / SENSORS[modality])
     if modality == "audio":
         energies = fbank(sample).numpy().T[::-1]  # (128, frames)
         level = (energies - QUIET) / (LOUD - QUIET)
@@ -101,3 +122,15 @@ def _picture(modality: str, sample: NDArray[Any]) -> Image.Image:
     if modality == "depth":
         pixels[sample == 0] = NOTHING
     return Image.fromarray(pixels)
+
+
+def _lines(axes: NDArray[Any]) -> Image.Image:
+    """Draw x, y and z (steps, 3) as lines, from -REACH to REACH."""
+    picture = Image.new("RGB", (CELL, CELL), "#f4f4f4")
+    draw = ImageDraw.Draw(picture)
+    draw.line([(0, CELL / 2), (CELL, CELL / 2)], fill="#c0c0c0")
+    across = np.linspace(0, CELL - 1, len(axes))
+    down = (1 - np.clip(axes / REACH, -1, 1)) * (CELL - 1) / 2
+    for line, colour in zip(down.T, AXES, strict=True):
+        draw.line(list(zip(across.tolist(), line.tolist(), strict=True)), fill=colour)
+    return picture

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dasp.core.errors import OptionError, unknown_name
 from dasp.corruptions import names
+from dasp.streams import worn
 from dasp.streams.domains import Domain
 
 ORDERS = ("shuffled", "dirichlet", "sorted")
@@ -43,7 +44,7 @@ PROTOCOLS = (
     "per_domain/video", "per_domain/audio", "continual/video", "continual/audio", "interleaved",
     "clean", "pairs", "mixed", "dirichlet", "sorted", "stretches", "gradual",
     "missing/audio", "missing/video", "constant/audio", "constant/video", "recurring", "long",
-    "per_domain/depth", "continual/depth", "interleaved/depth",
+    "per_domain/depth", "continual/depth", "interleaved/depth", *worn.PROTOCOLS,
 )  # fmt: skip
 
 
@@ -138,7 +139,7 @@ def sensors(protocol: str) -> set[str]:
     kind, _, modality = protocol.partition("/")
     conditions = _conditions(kind, modality, severity=1)
     damaged = {domain.modality for condition in conditions for domain in condition.domains}
-    return damaged | ({modality} if modality else set())
+    return damaged | ({modality} - worn.GROUPS.keys() if modality else set())
 
 
 def _conditions(
@@ -147,6 +148,11 @@ def _conditions(
     """Return the conditions of a protocol, with a user's own corruptions only if named."""
     if kind == "clean":
         return [CLEAN]
+    if kind not in ("per_domain", "continual") and f"{kind}/{modality}" in worn.PROTOCOLS:
+        return [
+            Condition(tuple(Domain(*step, severity) for step in together))
+            for together in worn.steps(kind, modality)
+        ]
     if kind == "pairs":  # the few sounds are repeated
         sounds = cycle(Domain("audio", name, severity) for name in PUBLISHED["audio"])
         frames = (Domain("video", name, severity) for name in PUBLISHED["video"])
@@ -155,7 +161,7 @@ def _conditions(
         degrees = [*range(1, severity), *range(severity, 0, -1)]
         steps = [(m, name, degree) for m, name in _GRADUAL for degree in degrees]
     elif kind in ("per_domain", "continual"):
-        published = PUBLISHED[modality]
+        published = PUBLISHED.get(modality, worn.CORRUPTIONS)
         own = [n for n in names(modality) if n in corruptions and n not in published]
         steps = [(modality, name, severity) for name in (*published, *own)]
     else:
