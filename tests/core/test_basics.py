@@ -6,6 +6,7 @@ import pytest
 
 from dasp.core.errors import OptionError, unknown_name
 from dasp.core.files import atomic_path
+from dasp.core.progress import with_bar
 from dasp.core.registry import Registry
 from dasp.core.seeding import batch_seed, numpy_generator
 
@@ -70,3 +71,11 @@ def test_a_bad_seed_is_refused(seed):
 def test_a_purpose_that_is_not_text_is_refused():
     with pytest.raises(OptionError, match=r"consists of strings, not 17: use str\(17\)"):
         numpy_generator(0, "video/fog/3", 17)
+
+
+def test_without_a_terminal_lines_tell_how_far_a_job_is(capsys, monkeypatch):
+    monkeypatch.setattr("dasp.core.progress.LINE_EVERY", -1)
+    assert list(with_bar(iter("ab"), 2, "run", show=True)) == ["a", "b"]
+    assert capsys.readouterr().err.splitlines() == ["run: 1 of 2 done", "run: 2 of 2 done"]
+    assert list(with_bar(iter("ab"), 2, "run", show=False)) == ["a", "b"]
+    assert not capsys.readouterr().err

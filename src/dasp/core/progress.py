@@ -1,5 +1,7 @@
 """Progress bars of long jobs: items done, and the time left."""
 
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -7,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 Result = TypeVar("Result")
+LINE_EVERY = 30  # seconds
 
 
 def bars(show: bool = True) -> Progress:
@@ -23,6 +26,14 @@ def bars(show: bool = True) -> Progress:
 
 
 def with_bar(results: Iterable[Result], total: int, what: str, show: bool) -> Iterator[Result]:
-    """Yield `results` while a bar shows how many of `total` are done."""
-    with bars(show) as bar:
-        yield from bar.track(results, total=total, description=what)
+    """Yield `results` while a bar shows how many of `total` are done.
+
+    Without a terminal, print a line every half minute instead.
+    """
+    with bars(show and sys.stderr.isatty()) as bar:
+        told = time.monotonic()
+        for done, result in enumerate(bar.track(results, total, description=what), start=1):
+            if show and bar.disable and time.monotonic() - told > LINE_EVERY:
+                told = time.monotonic()
+                print(f"{what}: {done} of {total} done", file=sys.stderr, flush=True)
+            yield result
