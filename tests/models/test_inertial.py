@@ -10,6 +10,10 @@ from dasp.core.errors import ContractError, InputError
 from dasp.models import CavMaeClips, InertialNet, load_trained, save_weights
 
 SENSORS = ("accelerometer", "gyroscope", "magnetometer")
+WORKING = [
+    "source", "tent", "t3a", "cotta", "lame", "eata", "sar", "rotta", "read", "deyo", "abpem",
+    "aeo", "midl", "pta", "dasp", "robust",
+]  # fmt: skip
 
 
 def body(**sizes):
@@ -61,9 +65,7 @@ def test_wrong_shapes_are_named():
         body().encode({"gyroscope": torch.zeros(1, 9, 125)})
 
 
-@pytest.mark.parametrize(
-    "method", ["source", "tent", "eata", "sar", "read", "abpem", "pta", "dasp"]
-)
+@pytest.mark.parametrize("method", WORKING)
 def test_methods_adapt_a_cnn_with_batch_norm(method):
     model = body()
     norms = [part for part in model.modules() if isinstance(part, nn.BatchNorm1d)]
@@ -81,6 +83,7 @@ def test_read_finds_queries_keys_and_values_and_prompts_are_not_promised():
     assert isinstance(model, HasFusionQkv)
     assert [tuple(p.shape) for p in model.fusion_qkv()] == [(48, 16), (48,)]
     assert not isinstance(model, HasPrompts)
+    assert [len(layers) for layers in model.layers().encoders.values()] == [2] * 3
     two = InertialNet(channels={"accelerometer": 15, "gyroscope": 15}, widths=(8,), embed_dim=16)
     with pytest.raises(ContractError, match="encode_prompted"):
         dasp.adapt(two, "brimpr")

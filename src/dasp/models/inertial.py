@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import InputError
-from dasp.core.types import Inputs
+from dasp.core.types import Inputs, Layers
 from dasp.models.layers import Block, TokenModel, own_norms, sincos_positions
 
 KERNEL = 5
+LAYER = ("convolution", "norm", "activation", "dropout")  # parts of a layer of a CNN
 
 
 class InertialNet(TokenModel):
@@ -27,7 +28,7 @@ class InertialNet(TokenModel):
     ((2, 16, 64), (2, 19))
     """
 
-    encoder_depth = encode_prompted = None  # type: ignore[assignment]
+    encoder_depth = encode_prompted = encode_carrying = None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -68,6 +69,15 @@ class InertialNet(TokenModel):
         self.norm = nn.LayerNorm(embed_dim)
         self.own_norm = own_norms(embed_dim, channels)
         self.head = nn.Linear(embed_dim, num_classes)
+
+    def layers(self) -> Layers:
+        """Return the layers of each CNN, the blocks of the fusion, and norm and head."""
+        parts = len(LAYER)
+        encoders = {
+            name: [cnn[start : start + parts] for start in range(0, len(cnn), parts)]  # type: ignore[arg-type,index]
+            for name, cnn in self.encoders.items()
+        }
+        return Layers(encoders, list(self.shared_blocks), [self.norm, self.head])
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
         """Encode any subset: {name: (B, channels, steps)} → {name: (B, N, D)}."""
