@@ -28,12 +28,12 @@ def bars(show: bool = True) -> Progress:
 def with_bar(results: Iterable[Result], total: int, what: str, show: bool) -> Iterator[Result]:
     """Yield `results` while a bar shows how many of `total` are done.
 
-    Without a terminal, print a line every half minute instead.
+    Without a terminal, which shows a bar only at the end, print a line every half minute.
     """
-    with bars(show and sys.stderr.isatty()) as bar:
-        told = time.monotonic()
+    with bars(show) as bar:
+        told, lines = time.monotonic(), show and not sys.stderr.isatty()
         for done, result in enumerate(bar.track(results, total, description=what), start=1):
-            if show and bar.disable and time.monotonic() - told > LINE_EVERY:
+            if lines and time.monotonic() - told > LINE_EVERY:
                 told = time.monotonic()
                 print(f"{what}: {done} of {total} done", file=sys.stderr, flush=True)
             yield result
