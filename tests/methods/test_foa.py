@@ -95,3 +95,11 @@ def test_what_it_needs_it_asks_for(batches, monkeypatch):
     monkeypatch.setattr(extras, "import_module", missing)
     with pytest.raises(DataError, match=r"dasp-tta\[foa\]"):
         dasp.adapt(Toy(depth=1), "foa")
+
+
+def test_a_search_in_many_dimensions_goes_on():
+    search = Search(1200, 5, 1)
+    for _ in range(3):
+        asked = search.ask()
+        search.tell(asked, asked.square().sum(dim=1))
+    assert len(search.counts)

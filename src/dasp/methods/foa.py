@@ -65,6 +65,8 @@ class Search(nn.Module):
         options = {
             "popsize": self.population, "randn": random.randn, "seed": np.nan,
             "verbose": -9, "verb_log": 0, "verb_disp": 0,
+            # With many dimensions cma would choose a rule that carries samples between steps.
+            "AdaptSigma": cma.sigma_adaptation.CMAAdaptSigmaCSA,
         }  # fmt: skip
         search = cma.CMAEvolutionStrategy([0.0] * self.size, 1.0, options)
         if len(self.counts):
