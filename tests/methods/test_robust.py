@@ -10,8 +10,8 @@ import dasp
 from dasp.core.errors import ContractError, InputError, OptionError
 from dasp.core.types import Fused, Step
 from dasp.methods.dasp import diversity, redundancy
-from dasp.methods.diagnosis import CleanProfile, Diagnoser, profile, without_noise_floor
 from dasp.methods.robust import CollapseGuard, Robust, divergence_from_mix, healthy_mix
+from dasp.methods.robust_diagnosis import CleanProfile, Diagnoser, profile, without_noise_floor
 from dasp.models import Toy
 from dasp.streams.synthetic import SyntheticWorld
 

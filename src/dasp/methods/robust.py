@@ -11,9 +11,9 @@ from dasp.core.errors import ContractError, OptionError
 from dasp.core.types import Diagnosis, Fused, Step, Tokens
 from dasp.methods.base import METHODS, device_of, not_negative, one_of, whole
 from dasp.methods.dasp import Dasp, Role, RoleOf, diversity, mean_prediction
-from dasp.methods.diagnosis import Diagnoser, Level, RobustScore
 from dasp.methods.losses import entropy
 from dasp.methods.passes import LearningPasses, joined
+from dasp.methods.robust_diagnosis import Diagnoser, Level, RobustScore
 
 EVEN_SHARE = 0.5  # weight of a uniform class mix beside the one that healthy modalities see
 WINDOW = 256  # samples over which the guard averages predictions
@@ -28,10 +28,10 @@ class Robust(Dasp):
 
     Paper: none; this method was made for this library in 2026, on the released variant of `Dasp`.
 
-    - `score="profile"`: how far each sample's profile (`dasp.methods.diagnosis`) is from those of
-      the clean samples given to `fit`. A modality is biased if clean batches would get that far in
-      a share `false_alarms` of cases. Until `fit`, "cosine" is used. "cosine" and "correlation"
-      are DASP's redundancy; "corrected" is the latter without its noise floor.
+    - `score="profile"`: how far each sample's profile (`dasp.methods.robust_diagnosis`) is from
+      those of the clean samples given to `fit`. A modality is biased if clean batches would get
+      that far in a share `false_alarms` of cases. Until `fit`, "cosine" is used. "cosine" and
+      "correlation" are DASP's redundancy; "corrected" is the latter without its noise floor.
     - `level="own"` compares a score with that of the same modality when clean (learned by `fit`,
       or the lowest so far), "lowest" with the lowest of all; the gap must exceed `delta`.
     - `queue`: the number of recent samples that the diagnosis uses if a batch has fewer.
