@@ -34,6 +34,7 @@ from dasp.streams.domains import Domain
 from dasp.streams.protocols import visits
 
 PEOPLE, BATCH, FITTED, CLEAN = ("p7", "p8"), 64, 128, 512
+OWN = "robust"  # the method that can be fitted
 TRAINING, SAME, NONE = "training people", "the same person", "nothing"
 Inputs = dict[str, Tensor]
 
@@ -115,7 +116,7 @@ def table(found: pd.DataFrame) -> pd.DataFrame:
 def main(
     root: Path,
     models: tuple[str, ...] = ("dsa_0", "dsa_1", "dsa_2"),
-    methods: tuple[str, ...] = ("dasp", "robust"),
+    methods: tuple[str, ...] = ("dasp", OWN),
     clean: int = CLEAN,
 ) -> None:
     """Print how often healthy and damaged sensors of new people are flagged.
@@ -123,7 +124,7 @@ def main(
     Args:
         root: Directory of Daily and Sports Activities.
         models: Source models.
-        methods: Methods that diagnose; those that can be fitted are fitted in three ways.
+        methods: Methods that diagnose; our own is fitted in three ways.
         clean: Undamaged segments per person, a multiple of 64.
     """
     torch.set_num_threads(1)
@@ -135,7 +136,7 @@ def main(
         for name in models:
             for method in ("source", *methods):
                 ways: dict[str, Inputs | None] = {NONE: None}
-                if method not in ("source", "dasp"):
+                if method == OWN:
                     ways |= {TRAINING: everybody, SAME: batches.own}
                 for way, fit in ways.items():
                     model = dasp.load_model(name)
