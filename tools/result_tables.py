@@ -21,6 +21,11 @@ MAIN = {
     "pairs": "two sensors damaged at once",
     "clean": "nothing damaged",
 }
+NOISES = {
+    "real/grid/streams": "synthesised",
+    "real/grid/recorded": "recorded",
+    "real/grid/other_noise": "other recordings",
+}
 SITUATIONS = {  # kind of stream, batch size, part of the plan's name
     "one sensor damaged after another (interleaved)": ("interleaved", 64, "streams|further"),
     "the same sensor damaged in many ways (continual)": ("continual", 64, "streams|further"),
@@ -97,7 +102,7 @@ def main_table(what: str) -> str:
 
 def _of_kind(found: pd.DataFrame, kind: str) -> pd.DataFrame:
     """Return the runs of one kind of stream, such as "pairs", whatever sensors it is about."""
-    return found[found["protocol"].str.partition("/")[0] == kind]
+    return found[found["protocol"].str.split("/").str[0] == kind]
 
 
 def _compared(found: pd.DataFrame, own: Sequence[str]) -> list[str]:
@@ -153,33 +158,51 @@ def _ranked(found: pd.DataFrame) -> str:
 
 
 def board(what: str) -> str:
-    """Table of a data set: average gain of each row, its worst stream, and where it was run."""
+    """Table of all rows of some plans: average gain over the streams all were run on, and worst."""
     folder, *plans = what.split()
     found = runs(folder)
     found = found[found["plan"].isin(plans)].drop_duplicates(["label", *STREAM, *REPLICATE])
-    most = found.groupby("label").apply(lambda own: len(own[STREAM].drop_duplicates()))
+    rows_of = found.groupby("protocol")["label"].nunique()
+    shared = rows_of[rows_of == rows_of.max()].index.drop("clean")
     rows = []
-    for name in found["label"].unique():
-        own = found[found["label"] == name]
+    for name, own in found.groupby("label"):
         if name == "source":
             continue
-        damaged = own[own["protocol"] != "clean"]
-        average = damaged.groupby(REPLICATE)["gain"].mean()
-        by_stream = own.groupby(["protocol", "batch_size"])["gain"].mean()
-        protocol, batch = by_stream.idxmin()
-        small = f" in batches of {batch}" if batch != 64 else ""
-        worst = f"{number(by_stream.min(), True)} ({words(protocol)}{small})"
-        clean = own[own["protocol"] == "clean"]["gain"]
-        rows.append((average.mean(), name, spread(average), number(clean.mean(), True), worst))
+        average = own[own["protocol"].isin(shared)].groupby(REPLICATE)["gain"].mean()
+        by_stream = own.groupby("protocol")["gain"].mean()
+        worst = f"{number(by_stream.min(), True)} ({words(by_stream.idxmin())})"
+        rows.append((average.mean(), [name, spread(average), number(by_stream["clean"], True)]))
+        rows[-1][1].extend([worst, str(len(by_stream))])
     rows.sort(reverse=True)
-    top = max(row[0] for row in rows if most[row[1]] == most.max())
-    return markdown(
-        ["method", "average gain, damaged", "clean", "worst stream", "streams"],
-        [
-            [name, f"**{average}**" if value == top else average, clean, worst, str(most[name])]
-            for value, name, average, clean, worst in rows
-        ],
-    )
+    header = ["method", f"average gain, {len(shared)} streams", "clean", "worst stream", "of"]
+    return markdown(header, [cells for _, cells in rows])
+
+
+def noise(what: str) -> str:
+    """Table of noises: accuracy of Source and gains on the noises that all of some plans have."""
+    folder, *plans = what.split()
+    frame = dasp.results(ROOT / folder)
+    frame = frame[frame["plan"].isin(plans) & frame["protocol"].str.endswith("/audio")]
+    domains = set.intersection(*(set(own["domain"]) for _, own in frame.groupby("plan")))
+    frame = frame[frame["domain"].isin(domains)]
+    sums = frame.groupby(["label", "protocol", "plan", "model"], sort=False)[
+        ["right", "seen"]
+    ].sum()
+    share = (100 * sums["right"] / sums["seen"]).groupby(level=[0, 1, 2], sort=False).mean()
+    columns = [(p, plan) for p in share.index.unique("protocol") for plan in plans]
+    labels = [n for n in share.index.unique("label") if all((n, *c) in share for c in columns)]
+    source = {column: share["source", *column] for column in columns}
+    rows = [["source", *(f"{source[column]:.1f}" for column in columns)]]
+    cells = [
+        best({n: _gain_cell(share[n, *c] - source[c]) for n in labels if n != "source"})
+        for c in columns
+    ]
+    rows += [[n, *(cell[n] for cell in cells)] for n in labels if n != "source"]
+    return markdown(["", *(f"{words(p)}: {NOISES[plan]}" for p, plan in columns)], rows)
+
+
+def _gain_cell(gain: float) -> tuple[str, float]:
+    return number(gain, True), gain
 
 
 def streams(folder: str) -> str:
@@ -266,5 +289,6 @@ TABLES = {
     "board": board,
     "gains": gains,
     "main": main_table,
+    "noise": noise,
     "streams": streams,
 }
