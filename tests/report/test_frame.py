@@ -6,9 +6,8 @@ import sys
 import pytest
 
 import dasp
-from dasp.bench.results import pack, write_result
+from dasp.bench.results import pack, read_folder, write_result
 from dasp.core.errors import DaspError, InputError
-from dasp.report.frame import read_results
 
 
 def test_one_row_per_plan_label_run_and_visit(make, write, tmp_path):
@@ -45,7 +44,7 @@ def test_runs_of_no_plan_and_folders_below_are_read_as_well(make, make_cost, wri
 def test_a_damaged_file_is_named_and_left_out(make, write, tmp_path, text):
     folder = write(tmp_path / "below", {"p": [("dasp", make())]})
     (folder / "runs" / "broken.json").write_text(text)
-    found = read_results(tmp_path)
+    found = read_folder(tmp_path)
     assert len(found.results) == 1
     (warning,) = found.warnings
     assert "below/runs/broken.json" in warning
@@ -57,10 +56,10 @@ def test_a_damaged_pack_is_a_warning_beside_other_folders(make, write, tmp_path)
     bad = write(tmp_path / "bad", {"q": [("tent", make("tent"))]})
     content = pack(bad).read_bytes()
     (bad / "runs.jsonl.gz").write_bytes(content[: len(content) // 2])
-    found = read_results(tmp_path)
+    found = read_folder(tmp_path)
     assert [plan.name for plan in found.plans] == ["p"]
     assert "damaged" in found.warnings[0]
-    assert read_results(good).warnings == []
+    assert read_folder(good).warnings == []
 
 
 def test_nothing_to_read_says_what_to_do(tmp_path):
