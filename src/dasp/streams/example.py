@@ -39,7 +39,9 @@ def example_stream(
     if modality is not None or corruption is not None:
         if modality not in MODALITIES or corruption is None:
             given = f"modality={modality!r}, corruption={corruption!r}"
-            raise OptionError(f"{given}: name both, the modality as 'audio' or 'video', or neither.")
+            raise OptionError(
+                f"{given}: name both, the modality as 'audio' or 'video', or neither."
+            )
         damage = DomainDamage(Domain(modality, corruption, severity))
     data = SoundingShapes(split, samples, damage=damage)
     return [(batch.inputs, batch.label) for batch in DataLoader(data, batch_size)]
