@@ -56,6 +56,7 @@ def tta(clean):
     return tta
 
 
+@pytest.mark.filterwarnings("ignore:selftest")
 def test_ten_damages_of_each_modality_are_reported_and_nothing_changes(tta, clean):
     before = tta.state()["tensors"]
     found = tta.selftest()
@@ -72,6 +73,7 @@ def test_ten_damages_of_each_modality_are_reported_and_nothing_changes(tta, clea
     assert "audio, noise (inputs)" in str(found)
 
 
+@pytest.mark.filterwarnings("ignore:selftest")
 def test_tokens_are_tested_when_tokens_were_fitted(clean):
     tta = dasp.adapt(Toy(seed=1), Watch)
     with torch.no_grad():

@@ -19,7 +19,7 @@ from dasp.methods.passes import SourcePasses
 KEPT = 128  # clean samples that are kept for it
 DRAWS = 8  # batches per half and damage, each of half of its samples
 COSTLY = 0.02  # share of predictions that a damage must change to count
-MOST_CLEAN, MOST_MISTAKEN, MOST_MISSED = 0.05, 0.05, 0.2  # shares up to which it is trusted
+MOST_CLEAN, MOST_MISTAKEN, MOST_MISSED = 0.1, 0.1, 0.2  # shares up to which it is trusted
 
 Damage = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -143,7 +143,7 @@ def selftest(method: Method, own: Diagnoser, clean: Sequence[Inputs], kind: str)
         fitted[-1].fit(mean_tokens(look.tokens), look.alone)
     pairs = list(zip(looks, fitted, strict=True))
     alarms = [bool(flags) for look, other in pairs for flags in look.flags(other, {})]
-    trials = []
+    trials: list[Trial] = []
     for name in own.names:
         for space in ("inputs", "tokens") if kind == "inputs" else ("tokens",):
             for word, damage in DAMAGES.items():
