@@ -57,8 +57,8 @@ def costs(model: torch.nn.Module, folder: Path, batch: int, rounds: int) -> dict
 
 def page(batches: int, size: int) -> dict[str, object]:
     """Return seconds per batch, kB per message, and the memory at six points on the way."""
-    from dasp.page.runner import History
     from dasp.page.demo import Demo
+    from dasp.page.runner import History
     from dasp.page.streams import BuiltInStream
 
     session = Demo(stream=BuiltInStream(batch=size))
