@@ -48,7 +48,7 @@ def world(count=64, seed=0, damaged=(), classes=None, names=NAMES):
     return tokens, alone
 
 
-def fitted(queue=0, count=128, false_alarms=0.001):
+def fitted(queue=0, count=128, false_alarms=0.01):
     diagnoser = Diagnoser(NAMES, queue, false_alarms)
     tokens, alone = world(count, seed=9)
     diagnoser.fit(mean_tokens(tokens), alone)
@@ -66,7 +66,7 @@ def test_any_number_of_modalities_can_be_flagged(known, damaged):
     assert found.biased == set(damaged)
     assert set(found.scores) == set(found.probability) == set(NAMES)
     for name, sure in found.probability.items():
-        assert (sure > 0.5) == (name in damaged)
+        assert (sure > sureness(1.0)) == (name in damaged)
 
 
 @pytest.mark.parametrize("classes", [[0], [CLASSES - 1], [0, 1], [4, 5]])
@@ -97,7 +97,7 @@ def test_few_clean_samples_are_enough_for_strong_damage(count):
 
 
 def test_before_fit_nothing_is_flagged_and_nothing_is_said_of_probability():
-    found = Diagnoser(NAMES, 8, 0.001)(*world(damaged=NAMES), remember=True)
+    found = Diagnoser(NAMES, 8, 0.01)(*world(damaged=NAMES), remember=True)
     assert (found.biased, found.probability) == (frozenset(), {})
 
 
@@ -129,7 +129,7 @@ def test_a_modality_may_be_missing(known):
 
 
 def test_a_state_carries_all(known):
-    other = Diagnoser(NAMES, 0, 0.001)
+    other = Diagnoser(NAMES, 0, 0.01)
     for name, buffer in known.named_buffers():
         owner, _, last = name.rpartition(".")
         setattr(other.get_submodule(owner), last, buffer.clone())
@@ -140,11 +140,11 @@ def test_a_state_carries_all(known):
 def test_too_few_or_equal_clean_samples_are_refused():
     tokens, alone = world(5)
     with pytest.raises(InputError, match="5 clean samples, which is too few"):
-        Diagnoser(NAMES, 0, 0.001).fit(mean_tokens(tokens), alone)
+        Diagnoser(NAMES, 0, 0.01).fit(mean_tokens(tokens), alone)
     tokens, alone = world(32)
     alone["video"] = Fused(torch.ones(32, WIDTH), alone["video"].logits)
     with pytest.raises(InputError, match="'video' are alike"):
-        Diagnoser(NAMES, 0, 0.001).fit(mean_tokens(tokens), alone)
+        Diagnoser(NAMES, 0, 0.01).fit(mean_tokens(tokens), alone)
 
 
 def test_an_expectation_is_a_ridge_regression_with_its_uncertainty():
@@ -166,7 +166,7 @@ def test_an_expectation_is_a_ridge_regression_with_its_uncertainty():
         unsure.append(float(shares @ spread @ shares))
         noise = max(float(batch.mean(dim=0) @ own.noise), 0.5)
         distance += float(gap**2) / (noise * (1 / 5 + unsure[-1]) + 1 / 40) / 3
-    limit = f_quantile(3, 3 / sum(unsure), 3.09)
+    limit = f_quantile(3, 1 / sum(unsure), 3.09)
     assert own.score(rows[:5], batch, 3.09) == pytest.approx(distance / limit, rel=1e-6)
 
 

@@ -21,7 +21,7 @@ class Watch(Method):
 
     def __init__(self, model, *, seed=0):
         super().__init__(model, seed=seed)
-        self.diagnoser = Diagnoser(self.model.modalities, 64, 0.001)
+        self.diagnoser = Diagnoser(self.model.modalities, 64)
 
     def trainable(self):
         return []

@@ -40,8 +40,9 @@ EFFECTS = (1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates of A, in un
 USUAL = 4.0  # samples that the noise of all classes counts for in the noise of one class
 LEAST = 0.02  # share of a feature's variance that is never explained
 OTHER_DAY = 128  # clean samples of another day differ: more than this many do not sharpen a test
+CAUTION = 3  # clean samples that count as one degree of freedom: classes differ in more than means
 RECENT = 8  # samples that are enough to see that the stream has changed
-SURENESS = 2.0, 0.0  # slope and offset of the log-odds of damage, by the logarithm of the score
+SURENESS = 3.0, 2.0  # slope and offset of the log-odds of damage, by the logarithm of the score
 
 
 def mean_tokens(tokens: Tokens) -> dict[str, Tensor]:
@@ -163,8 +164,9 @@ class Expectation(nn.Module):
         """Return the squared distance of the mean of rows (n, 3) from expectation over its limit.
 
         Like Hotelling's statistic it follows an F distribution; its second number of degrees of
-        freedom is the number of clean samples that the expectation rests upon. `surprise` is the
-        quantile of the normal distribution that clean batches exceed at the wanted rate.
+        freedom is a third of the number of clean samples that the expectation rests upon.
+        `surprise` is the quantile of the normal distribution that clean batches exceed at the
+        wanted rate.
         """
         shares = mix.mean(dim=0)
         alike = self.mix @ shares
@@ -177,7 +179,9 @@ class Expectation(nn.Module):
         noise = (shares @ self.noise).clamp(min=0.5)
         variance = noise * (1 / len(rows) + unsure) + 1 / min(len(self.mix), OTHER_DAY)
         distance = (found.square() / variance).mean()
-        return float(distance) / f_quantile(FEATURES, 1 / float(unsure.mean()), surprise)
+        return float(distance) / f_quantile(
+            FEATURES, 1 / (CAUTION * float(unsure.mean())), surprise
+        )
 
 
 def likeliest_effect(alike: Tensor, own: Tensor) -> Tensor:
@@ -217,7 +221,7 @@ class Diagnoser(nn.Module):
     recent: Tensor  # (n, M, 2 + 3 + C) the last samples
     fitted: Tensor
 
-    def __init__(self, names: Sequence[str], queue: int, false_alarms: float) -> None:
+    def __init__(self, names: Sequence[str], queue: int = 128, false_alarms: float = 0.01) -> None:
         super().__init__()
         self.names, self.queue, self.false_alarms = tuple(names), queue, false_alarms
         self.surprise = NormalDist().inv_cdf(1 - false_alarms)

@@ -13,7 +13,7 @@ from dasp.methods.base import METHODS, device_of, not_negative, one_of, whole
 from dasp.methods.dasp import Dasp, Role, RoleOf, diversity, mean_prediction
 from dasp.methods.losses import entropy
 from dasp.methods.passes import LearningPasses, joined
-from dasp.methods.robust_diagnosis import Diagnoser, Level, RobustScore
+from dasp.methods.robust_diagnosis import Level, ProfileDiagnoser, RobustScore
 
 EVEN_SHARE = 0.5  # weight of a uniform class mix beside the one that healthy modalities see
 WINDOW = 256  # samples over which the guard averages predictions
@@ -86,7 +86,7 @@ class Robust(Dasp):
         self.false_alarms, self.label_mix, self.full_batch = false_alarms, label_mix, full_batch
         self.lambda_kl_biased, self.collapse_guard = lambda_kl_biased, collapse_guard
         names, device = self.model.modalities, device_of(self.model)
-        self.diagnoser = Diagnoser(names, score, level, queue, false_alarms).to(device)
+        self.diagnoser = ProfileDiagnoser(names, score, level, queue, false_alarms).to(device)
         guard = CollapseGuard(self.model.num_classes, self.trainable()).to(device)
         self.guard = guard if collapse_guard else None
 

@@ -89,7 +89,7 @@ def without_noise_floor(squared: float, rows: int) -> float:
     return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
 
 
-class Diagnoser(nn.Module):
+class ProfileDiagnoser(nn.Module):
     """Diagnoses batch after batch, by the options that `Robust` documents.
 
     Its memory is in buffers, so resets and states cover it.
