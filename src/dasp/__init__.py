@@ -34,6 +34,7 @@ __all__ = [
     "adapt",
     "check_method",
     "check_model",
+    "client",
     "events",
     "inspect",
     "load_model",
@@ -41,10 +42,11 @@ __all__ = [
     "models",
     "page",
     "results",
+    "serve",
     "wrap",
 ]
 
-_MODULES = {name: f"dasp.{name}" for name in ("methods", "models", "page")}
+_MODULES = {name: f"dasp.{name}" for name in ("client", "methods", "models", "page", "serve")}
 _MODULES["events"] = "dasp.service.events"
 _PLACES = {
     "dasp.bench.checks": ("check_method",),
