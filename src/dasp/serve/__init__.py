@@ -8,6 +8,7 @@ needs the extra [serve] and is imported when a server starts.
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,8 @@ def serve(
         print(f"the token that clients must send is in {token_path(folder)}", flush=True)
     config = uvicorn.Config(app, log_level="warning", server_header=False)
     config.timeout_graceful_shutdown = 10
-    uvicorn.Server(config).run([listener])
+    with suppress(KeyboardInterrupt):  # raised once more after the server has ended
+        uvicorn.Server(config).run([listener])
 
 
 def token_path(folder: str | Path) -> Path:

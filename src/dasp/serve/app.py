@@ -48,6 +48,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 BODY = {"requestBody": {"required": True, "content": {kind: {} for kind in KINDS}}}
 Answer = Callable[[Request], Awaitable[Response]]
+RawAnswer = tuple[int, list[tuple[bytes, bytes]], bytes]  # status, headers, body
 Result = TypeVar("Result")
 
 
@@ -89,7 +90,7 @@ def build_app(
         start = time.perf_counter()
         try:
             if request.url.path not in OPEN:
-                _check_token(request, token)
+                check_token(request, token)
             response = await answer(request)
         except Exception as error:
             response = failure(error)
@@ -127,7 +128,7 @@ def _answer_batches(app: FastAPI, worker: Worker, limits: WebOptions) -> None:
         name = request.headers.get("x-request-id", "")
         if len(name) > LONGEST_ID:
             raise RefusedError(422, f"X-Request-Id has more than {LONGEST_ID} characters.")
-        body = await _body(request, limits)
+        body = await read_body(request, limits)
         kind = request.headers.get("content-type", "")
 
         def submit() -> Any:
@@ -184,7 +185,7 @@ def _answer_states(app: FastAPI, worker: Worker, limits: WebOptions) -> None:
     @app.put("/state", openapi_extra=BODY)
     async def upload(request: Request) -> dict[str, str]:
         """Take over a state of the same model, method and options."""
-        body = await _body(request, limits)
+        body = await read_body(request, limits)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "state.safetensors")
             path.write_bytes(body)
@@ -254,14 +255,15 @@ def failure(error: Exception) -> JSONResponse:
     return JSONResponse({"error": message, "type": kind}, status, headers)
 
 
-def _check_token(request: Request, token: str | None) -> None:
+def check_token(request: Request, token: str | None) -> None:
+    """Refuse a request without the token, compared in constant time."""
     given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
     if token is not None and not secrets.compare_digest(given, token.encode()):
         raise RefusedError(401, "send the header 'Authorization: Bearer TOKEN' with the token "
                            "that the server printed or was given.")  # fmt: skip
 
 
-async def _body(request: Request, limits: WebOptions) -> bytes:
+async def read_body(request: Request, limits: WebOptions) -> bytes:
     """Read a body within the limits of size and time."""
     message = f"the body is larger than {limits.max_bytes:,} bytes: send fewer samples at once."
     length = request.headers.get("content-length", "0")
@@ -288,3 +290,24 @@ async def _in_time(future: "asyncio.Future[Result]", seconds: float) -> Result:
             504, f"no answer within {seconds:g} s: ask again with the same X-Request-Id."
         )
     return future.result()
+
+
+async def call(app: FastAPI, scope: dict[str, Any], body: bytes) -> RawAnswer:
+    """Call an application in this process, and return status, headers and body."""
+    sent: list[dict[str, Any]] = []
+    coming = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if coming:
+            return coming.pop()
+        await asyncio.Event().wait()  # nobody disconnects
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    fixed = {"type": "http", "http_version": "1.1", "scheme": "http", "root_path": ""}
+    fixed |= {"server": ("shard", 0), "client": ("router", 0), "raw_path": scope["path"].encode()}
+    await app({**fixed, **scope}, receive, send)  # type: ignore[arg-type]
+    parts = b"".join(message.get("body", b"") for message in sent[1:])
+    return sent[0]["status"], list(sent[0]["headers"]), parts
