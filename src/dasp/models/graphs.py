@@ -135,7 +135,8 @@ class Exported(nn.Module):
 
     def fuse(self, tokens: Tokens) -> Fused:
         """Fuse the tokens of all modalities."""
-        return Fused(*self._run(1, tokens))
+        embedding, logits = self._run(1, tokens)
+        return Fused(embedding, logits)
 
     def _run(self, graph: int, values: Inputs) -> Sequence[Tensor]:
         if missing := [name for name in self.modalities if name not in values]:

@@ -46,21 +46,18 @@ class TensorBoardLogger(RunLogger):
     """A directory of events, shown by `tensorboard --logdir FOLDER`."""
 
     def __init__(self, folder: Path, name: str, settings: Mapping[str, str]) -> None:
-        extra("tensorboard", "loggers")
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(folder / name))  # type: ignore[no-untyped-call]
+        self._writer = extra("torch.utils.tensorboard", "loggers").SummaryWriter(str(folder / name))
         rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
-        self._writer.add_text("settings", f"| | |\n|---|---|\n{rows}")  # type: ignore[no-untyped-call]
+        self._writer.add_text("settings", f"| | |\n|---|---|\n{rows}")
 
     def log(self, step: int, figures: Figures) -> None:
         """Record figures at a step."""
         for key, value in figures.items():
-            self._writer.add_scalar(key, value, step)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(key, value, step)
 
     def close(self) -> None:
         """End the run."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 class WandbLogger(RunLogger):
