@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dasp.core.errors import InputError, OptionError, StateError
+from dasp.methods.state import read_state
 from dasp.serve import replay
 from dasp.serve.journal import Journal, read_records, segments
 from dasp.serve.worker import BusyError, ConflictError
@@ -217,22 +218,21 @@ def test_states_are_taken_back_reset_and_replaced_and_the_replay_follows(
     worker.between(lambda: None).result(120)
     kept = [one.number for one in segments(worker.journal.folder)]
     assert kept == [0, 1, 2]
-    assert worker.roll_back(1) == 1
+    assert worker.roll_back(1).result(120) == 1
     alone = make()
     for one in batches[:3]:
         alone(one)
     alone.save(tmp_path / "mine.safetensors")
     assert torch.equal(logits(worker.submit(batches[6]).result(120)), alone(batches[6]).logits)
-    worker.reset()
+    worker.reset().result(120)
     assert torch.equal(logits(worker.submit(batches[7]).result(120)), make()(batches[7]).logits)
-    worker.load(tmp_path / "mine.safetensors")
+    worker.load_state(read_state(tmp_path / "mine.safetensors")).result(120)
     alone.load(tmp_path / "mine.safetensors")
     assert torch.equal(logits(worker.submit(batches[8]).result(120)), alone(batches[8]).logits)
     with pytest.raises(StateError, match="choose one of"):
-        worker.roll_back(99)
-    (tmp_path / "odd").write_bytes(b"no state")
+        worker.roll_back(99).result(120)
     with pytest.raises(StateError, match="not a saved state"):
-        worker.load(tmp_path / "odd")
+        worker.load_state({"format": "odd"}).result(120)
     worker.close()
     report = replay(make(), worker.journal.folder)
     assert (report.batches, report.differing) == (9, ())

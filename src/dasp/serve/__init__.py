@@ -21,6 +21,8 @@ from dasp.serve.worker import Worker, WorkerOptions
 if TYPE_CHECKING:
     from dasp.serve.app import WebOptions
 
+CONNECTIONS = 1000  # at a time; more are answered with 503
+
 __all__ = ["ReplayReport", "Worker", "WorkerOptions", "find_token", "replay", "serve"]
 
 
@@ -61,7 +63,7 @@ def serve(
     if not token and "DASP_TOKEN" not in os.environ:
         print(f"the token that clients must send is in {token_path(folder)}", flush=True)
     config = uvicorn.Config(app, log_level="warning", server_header=False)
-    config.timeout_graceful_shutdown = 10
+    config.timeout_graceful_shutdown, config.limit_concurrency = 10, CONNECTIONS
     with suppress(KeyboardInterrupt):  # raised once more after the server has ended
         uvicorn.Server(config).run([listener])
 

@@ -10,7 +10,8 @@ import secrets
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ from starlette.requests import ClientDisconnect
 from dasp.core.errors import ContractError, DaspError, InputError, OptionError, StateError
 from dasp.core.version import __version__
 from dasp.methods.base import device_of
-from dasp.methods.state import describe, write_state
+from dasp.methods.state import describe, read_state, write_state
 from dasp.serve.journal import segments
 from dasp.serve.worker import BusyError, ConflictError, Worker
 from dasp.service.wire import KINDS, SAFETENSORS, read_batch
@@ -159,7 +160,7 @@ def _answer_watchers(app: FastAPI, worker: Worker, limits: WebOptions, meters: "
         }
 
     @app.get("/healthz")
-    def healthz() -> JSONResponse:
+    async def healthz() -> JSONResponse:
         """Return 200, or 503 and the `problem` if the model hangs or has ended."""
         health = worker.health()
         return JSONResponse(health, 503 if health["problem"] else 200)
@@ -171,12 +172,13 @@ def _answer_watchers(app: FastAPI, worker: Worker, limits: WebOptions, meters: "
 
 
 def _answer_states(app: FastAPI, worker: Worker, limits: WebOptions) -> None:
+    async def done(future: "Future[Result]") -> Result:
+        return await _in_time(asyncio.wrap_future(future), limits.timeout)
+
     @app.get("/state")
     async def download() -> Response:
         """Return the adapted state, a file for `tta.load`."""
-        state = await _in_time(
-            asyncio.wrap_future(worker.between(worker.tta.state)), limits.timeout
-        )
+        state = await done(worker.between(worker.tta.state))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "state.safetensors")
             await run_in_threadpool(write_state, path, state)
@@ -187,24 +189,25 @@ def _answer_states(app: FastAPI, worker: Worker, limits: WebOptions) -> None:
         """Take over a state of the same model, method and options."""
         body = await read_body(request, limits)
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "state.safetensors")
+            path = Path(folder, "the uploaded state")
             path.write_bytes(body)
             try:
-                await run_in_threadpool(worker.load, path)
+                state = await run_in_threadpool(read_state, path)
             except StateError as error:
-                raise StateError(str(error).replace(str(path), "the state")) from error
+                raise StateError(str(error).replace(f"{folder}/", "")) from error
+        await done(worker.load_state(state))
         return {"state": "replaced"}
 
     @app.post("/state/reset")
-    def reset() -> dict[str, str]:
+    async def reset() -> dict[str, str]:
         """Return to the source state."""
-        worker.reset()
+        await done(worker.reset())
         return {"state": "source"}
 
     @app.post("/state/rollback")
-    def rollback(to: int | None = None) -> dict[str, int]:
+    async def rollback(to: int | None = None) -> dict[str, int]:
         """Return to a checkpoint of /state/history, by default the last one."""
-        return {"segment": worker.roll_back(to)}
+        return {"segment": await done(worker.roll_back(to))}
 
     @app.get("/state/history")
     def history() -> list[dict[str, Any]]:
@@ -217,6 +220,7 @@ class Meters:
 
     def __init__(self, worker: Worker) -> None:
         self._worker, self._adaptation = worker, ""
+        self._asked: Future[str] | None = None  # at most one at a time waits for a hung model
         own = self._registry = CollectorRegistry()
         labels = ("path", "status")
         self.requests = Counter("dasp_requests", "Requests answered", labels, registry=own)
@@ -234,11 +238,11 @@ class Meters:
     async def text(self) -> str:
         """Return all figures; those of an adaptation that does not answer are its last ones."""
         own = generate_latest(self._registry).decode()
-        try:
-            found = self._worker.between(self._worker.tta.metrics)
-            self._adaptation = await _in_time(asyncio.wrap_future(found), METRICS_WAIT)
-        except (RefusedError, BusyError):
-            pass
+        with suppress(RefusedError, BusyError):
+            if self._asked is None or self._asked.done():
+                self._asked = self._worker.between(self._worker.tta.metrics)
+            asked = asyncio.wrap_future(self._asked)
+            self._adaptation = await _in_time(asked, METRICS_WAIT)
         return own + self._adaptation
 
 
@@ -306,8 +310,13 @@ async def call(app: FastAPI, scope: dict[str, Any], body: bytes) -> RawAnswer:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    fixed = {"type": "http", "http_version": "1.1", "scheme": "http", "root_path": ""}
-    fixed |= {"server": ("shard", 0), "client": ("router", 0), "raw_path": scope["path"].encode()}
+    fixed: dict[str, Any] = {"type": "http", "http_version": "1.1", "scheme": "http"}
+    fixed |= {
+        "root_path": "",
+        "server": ("shard", 0),
+        "client": ("router", 0),
+        "raw_path": scope["path"].encode(),
+    }
     await app({**fixed, **scope}, receive, send)  # type: ignore[arg-type]
     parts = b"".join(message.get("body", b"") for message in sent[1:])
     return sent[0]["status"], list(sent[0]["headers"]), parts

@@ -16,7 +16,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -102,8 +102,8 @@ def many_streams(
         resources: what Ray reserves for each shard, such as {"num_cpus": 1, "num_gpus": 0.25}.
     """
     serve = extra("ray.serve", "ray-serve")
-    token, web = token or find_token(folder), web or WebOptions()
-    given = (build, str(Path(folder).resolve()), token, options or WorkerOptions(), web, streams)
+    token, limits = token or find_token(folder), web or WebOptions()
+    given = (build, str(Path(folder).resolve()), token, options or WorkerOptions(), limits, streams)
     own = {"num_replicas": 1, "max_ongoing_requests": 1000, "health_check_period_s": 2}
     kept = {"ray_actor_options": resources or {"num_cpus": 1}}
     parts = [
@@ -127,7 +127,7 @@ def many_streams(
                 check_token(request, token)
                 if not KEY.fullmatch(key):
                     raise RefusedError(422, f"{key!r} is not a key: use letters, digits, _, -, .")
-                body = await read_body(request, web)
+                body = await read_body(request, limits)
                 scope = {name: request.scope[name] for name in ("method", "query_string")}
                 scope |= {"path": f"/{path}", "headers": [*request.headers.raw]}
                 shard = self._handles[zlib.crc32(key.encode()) % len(self._handles)]
@@ -140,4 +140,4 @@ def many_streams(
             response.raw_headers = headers
             return response
 
-    return Router.bind(*parts)
+    return cast(Any, Router).bind(*parts)

@@ -26,6 +26,7 @@ from dasp.core.errors import DaspError, OptionError, StateError
 from dasp.core.types import Outcome
 from dasp.methods import Adaptation
 from dasp.methods.base import whole
+from dasp.methods.state import State
 from dasp.serve.journal import Journal, Record, read_records, segments
 from dasp.service.wire import outcome_facts, outcome_json
 
@@ -157,18 +158,18 @@ class Worker:
             self._add(Waiting(future, action))
         return future
 
-    def reset(self) -> None:
-        """Return to the source state."""
-        self.between(lambda: self._change(self.tta.reset, "reset")).result()
+    def reset(self) -> "Future[None]":
+        """Return to the source state, after the batches that wait."""
+        return self.between(lambda: self._change(self.tta.reset, "reset"))
 
-    def load(self, path: str | Path) -> None:
-        """Take over a state from a file."""
-        self.between(lambda: self._change(lambda: self.tta.load(path), "upload")).result()
+    def load_state(self, state: State) -> "Future[None]":
+        """Take over a state, after the batches that wait."""
+        return self.between(lambda: self._change(lambda: self.tta.load_state(state), "upload"))
 
-    def roll_back(self, number: int | None = None) -> int:
+    def roll_back(self, number: int | None = None) -> "Future[int]":
         """Return to the state at the beginning of a segment, by default the last one; return
         the number of that segment."""
-        return self.between(lambda: self._roll_back(number)).result()
+        return self.between(lambda: self._roll_back(number))
 
     def health(self) -> dict[str, Any]:
         """Return how the worker is: `problem` is None, or says what is wrong."""

@@ -64,10 +64,10 @@ class WandbLogger(RunLogger):
     """A run of Weights & Biases; offline in the directory unless WANDB_MODE says otherwise."""
 
     def __init__(self, folder: Path, name: str, settings: Mapping[str, str]) -> None:
-        wandb = extra("wandb", "loggers")
+        self._wandb = extra("wandb", "loggers")
         folder.mkdir(parents=True, exist_ok=True)
         mode = os.environ.get("WANDB_MODE", "offline")
-        self._run = wandb.init(
+        self._run = self._wandb.init(
             dir=str(folder), project="dasp", name=name, config=dict(settings), mode=mode
         )
 
@@ -78,6 +78,7 @@ class WandbLogger(RunLogger):
     def close(self) -> None:
         """End the run."""
         self._run.finish()
+        self._wandb.teardown()  # its own process writes the last figures when it ends
 
 
 class MlflowLogger(RunLogger):
