@@ -23,6 +23,8 @@ BATCHES = 12
 
 
 def build(folder: Path):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pid").write_text(str(os.getpid()))
     model = Toy(embed_dim=8, num_classes=3, seed=1)
     return dasp.adapt(model, "dasp", lr=1e-2, log=folder / "events.jsonl")
 
@@ -55,11 +57,9 @@ def url(tmp_path_factory):
         ray.shutdown()
 
 
-def shard_pids():
-    from ray.util.state import list_actors
-
-    found = list_actors(filters=[("state", "=", "ALIVE")], detail=True)
-    return {a.name.split("#")[1]: a.pid for a in found if "shard_" in (a.name or "")}
+def pids(folder):
+    """The process of each stream."""
+    return [int((folder / key / "pid").read_text()) for key in KEYS]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -80,14 +80,14 @@ def test_no_request_is_lost_and_each_stream_continues_when_a_shard_is_killed(url
         one.start()
     while min(map(len, said.values())) < 3:
         time.sleep(0.05)
-    before = shard_pids()
-    assert len(before) == 2
-    os.kill(next(iter(before.values())), signal.SIGKILL)
+    before = pids(folder)
+    assert len(set(before)) == 2
+    os.kill(before[0], signal.SIGKILL)
     for one in senders:
         one.join(600)
     assert faults == []
-    after = shard_pids()
-    assert len(set(before.values()) & set(after.values())) == 1
+    moved = [one != other for one, other in zip(before, pids(folder), strict=True)]
+    assert moved == [pid == before[0] for pid in before]
     for number, key in enumerate(KEYS):
         alone = build(folder / "alone" / key)
         ours = [alone(batch).logits for batch in stream(number)]
