@@ -18,7 +18,7 @@ from dasp.serve.ray import many_streams
 from dasp.streams.synthetic import SyntheticWorld
 
 TOKEN = "a token for the tests"
-KEYS = ("device-1", "device-2", "device-3", "device-4")  # two for each shard
+KEYS = ("device-1", "device-2", "device-3", "device-4")  # three for one shard, one for the other
 BATCHES = 12
 
 
