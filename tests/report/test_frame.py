@@ -1,4 +1,3 @@
-import gzip
 import json
 import subprocess
 import sys
@@ -7,7 +6,6 @@ import pytest
 
 import dasp
 from dasp.bench.results import pack, read_folder, write_result
-from dasp.core.errors import DaspError, InputError
 
 
 def test_one_row_per_plan_label_run_and_visit(make, write, tmp_path):
@@ -60,17 +58,6 @@ def test_a_damaged_pack_is_a_warning_beside_other_folders(make, write, tmp_path)
     assert [plan.name for plan in found.plans] == ["p"]
     assert "damaged" in found.warnings[0]
     assert read_folder(good).warnings == []
-
-
-def test_nothing_to_read_says_what_to_do(tmp_path):
-    with pytest.raises(InputError, match="is not a directory"):
-        dasp.results(tmp_path / "none")
-    with pytest.raises(InputError, match="make some with `dasp bench`"):
-        dasp.results(tmp_path)
-    with gzip.open(tmp_path / "runs.jsonl.gz", "wt") as file:
-        file.write("{}\n")
-    with pytest.raises(DaspError, match="line 1"):
-        dasp.results(tmp_path)
 
 
 def test_pandas_is_imported_late_and_missed_with_advice():

@@ -60,7 +60,7 @@ def naming(what: str) -> Iterator[None]:
         own = [frame for frame in frames if "site-packages" not in frame.filename][-1]
         where = f"{Path(own.filename).name}, line {own.lineno}"
         raise DataError(
-            f"{what} failed with {type(error).__name__}: {cause(error)} ({where}); "
+            f"{what} failed with {type(error).__name__}: {error} ({where}); "
             f"{DEBUG}=1 in front of the command shows the traceback."
         ) from error
 
