@@ -5,6 +5,7 @@ import torch
 
 import dasp
 from dasp.core.errors import ContractError, InputError, OptionError
+from dasp.methods.dasp import diversity
 from dasp.methods.triage import (
     Condition,
     belief,
@@ -14,7 +15,6 @@ from dasp.methods.triage import (
     is_steady,
     reliability,
 )
-from dasp.methods.dasp import diversity
 from dasp.models import Toy
 from dasp.streams.synthetic import SyntheticWorld
 

@@ -5,6 +5,7 @@ to be believed, the condition that the stream is in, the treatment of tokens, th
 learning. Without learning it makes no backward pass.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -90,8 +91,8 @@ def is_steady(believed: Tensor) -> bool:
     )
     seen = counts.sum(dim=0)
     distance = float(((counts[0] - counts[1]).square() / seen.clamp(min=1)).sum())
-    freedom = int((seen > 0).sum()) - 1
-    return distance <= freedom + 3 * (2 * freedom) ** 0.5
+    freedom = float((seen > 0).sum()) - 1
+    return distance <= freedom + 3 * math.sqrt(2 * freedom)
 
 
 # The condition that the stream is in
