@@ -83,6 +83,13 @@ def test_every_chart_is_svg_pdf_and_png_and_names_what_it_draws(charts, grid, gr
     assert figures.overview_chart(group(grid[-1]), looks) is None  # without Source
 
 
+@pytest.mark.parametrize(("samples", "said"), [(64, "running mean over 2 batches"), (16, "each")])
+def test_a_stream_says_what_its_line_is_a_mean_of(make, group, looks, samples, said):
+    chart = figures.stream_chart(group(make("source", samples=samples)), looks)
+    assert said in chart.caption
+    assert "1 batches" not in chart.caption
+
+
 def test_a_label_looks_the_same_in_every_figure():
     one, two = figures.looks_of(["tent", "source"]), figures.looks_of(["source", "tent", "x"])
     assert one["tent"] == two["tent"]
