@@ -73,6 +73,12 @@ class Method(nn.Module, ABC):
     ranks may share a stream (`dasp.methods.distributed`). A text says why not. Not inherited."""
 
     default_lr: ClassVar[float] = 1e-4
+    """The rate of the paper: of benchmarks that name no other, and where `lr="auto"` begins."""
+
+    auto_change: ClassVar[float] = 0.02
+    """How much the first update shall change the logits, as a share of their spread over the
+    classes, if `lr="auto"` (`dasp.methods.rate`); 0: the method keeps `default_lr`."""
+
     default_predict: ClassVar[Predict] = "before"
 
     model: Any

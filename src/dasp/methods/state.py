@@ -26,6 +26,7 @@ from dasp.core.errors import ContractError, OptionError, StateError, cause
 from dasp.core.files import atomic_path, remove_parts
 from dasp.core.types import Step
 from dasp.methods.base import METHODS, Method, hyperparameters, whole
+from dasp.methods.rate import LearningRate, Rate
 from dasp.service.events import Recorder
 
 FORMAT = "dasp-state-2"
@@ -46,7 +47,7 @@ class Snapshot:
 class Memory:
     """The trainable weights, the optimizer, the method's buffers and the number of batches."""
 
-    def __init__(self, method: Method, lr: float) -> None:
+    def __init__(self, method: Method, lr: LearningRate) -> None:
         self.method = method
         names = {id(parameter): name for name, parameter in method.named_parameters()}
         parameters = list(method.trainable())
@@ -56,8 +57,10 @@ class Memory:
                 "to the model nor to the method: keep new ones as attributes or in self.adapters."
             )
         self.weights = {names[id(parameter)]: parameter for parameter in parameters}
-        self.optimizer = method.optimizer(parameters, lr) if parameters else None
-        self._rates = [g["lr"] for g in self.optimizer.param_groups] if self.optimizer else []
+        self.rate = Rate(method, lr if parameters else method.default_lr)
+        usual = self.rate.value or method.default_lr
+        self.optimizer = method.optimizer(parameters, usual) if parameters else None
+        self._built: dict[float, list[float]] = {}
         self.batch_index = 0
         self._source: Snapshot | None = None
         self._source_digest: str | None = None
@@ -99,7 +102,7 @@ class Memory:
         """Make the current state the source state."""
         self._source = self._source_digest = None
 
-    def descend(self, step: Step) -> str | None:
+    def descend(self, step: Step, lr: float) -> str | None:
         """Update once; if something is not finite, return what (the caller then restores)."""
         assert step.loss is not None
         assert self.optimizer is not None
@@ -116,13 +119,20 @@ class Memory:
         # The sum of squares, not each value: Adam squares them, and an overflow would stay.
         if not all(torch.isfinite(g.square().sum()) for g in gradients):
             return "a gradient is not finite"
-        for group, lr in zip(self.optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = lr * step.rate
+        for group, own in zip(self.optimizer.param_groups, self._rates(lr), strict=True):
+            group["lr"] = own * step.rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if not all(torch.isfinite(p).all() for p in self.weights.values()):
             return "the update made a weight that is not finite: lower lr"
         return None
+
+    def _rates(self, lr: float) -> list[float]:
+        """Return the rates that the optimizer's groups have when it is built with this one."""
+        if lr not in self._built:
+            built = self.method.optimizer(list(self.weights.values()), lr)
+            self._built = {lr: [group["lr"] for group in built.param_groups]}
+        return self._built[lr]
 
     def set_moments(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the optimizer's state by copies of those named "optimizer/<weight>/<key>"."""
