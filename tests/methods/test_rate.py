@@ -7,7 +7,7 @@ import torch
 
 import dasp
 from dasp.bench.checks import trial, trial_batches
-from dasp.core.errors import OptionError, StateError
+from dasp.core.errors import OptionError
 from dasp.methods.rate import SPAN, relative_change
 from dasp.models import Toy
 
@@ -78,8 +78,18 @@ def test_the_rate_is_part_of_the_state(tmp_path):
     assert rate(tta) is None
     assert all(map(torch.equal, head, logits(tta, batches[:2])))
     assert rate(tta) == chosen
-    with pytest.raises(StateError, match="chosen_lr"):
-        start("dasp", lr=1e-3).load(path)
+
+
+def test_a_given_rate_stays_when_a_state_is_loaded_and_an_unknown_one_is_chosen():
+    batches, automatic, given = trial_batches(), start("dasp"), start("dasp", lr=1e-3)
+    for tta in (automatic, given):
+        tta(batches[0])
+    states = [tta.state() for tta in (automatic, given)]
+    given.load_state(states[0])
+    assert rate(given) == 1e-3
+    automatic.load_state(states[1])
+    assert rate(automatic) is None
+    assert automatic(batches[1]).lr is not None
 
 
 def test_batches_that_teach_nothing_choose_nothing():

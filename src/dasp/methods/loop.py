@@ -44,6 +44,12 @@ if TYPE_CHECKING:
 LOOP_VERSION = 1
 """Results are stored under it: increase it when an edit of what methods share changes numbers."""
 
+Autocast = bool | Literal["bfloat16", "float16"]
+PRECISIONS: dict[Autocast, torch.dtype] = {
+    True: torch.bfloat16,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 OVERFLOW = "the model's prediction is NaN or Inf, "
 
 
@@ -54,14 +60,14 @@ class LoopOptions:
     lr: LearningRate
     predict: Predict
     steps: int
-    autocast: bool
+    autocast: Autocast
     rebalance: float
     rebalance_memory: int
 
     def __post_init__(self) -> None:
         whole(steps=self.steps)
         one_of("predict", self.predict, "before", "after")
-        one_of("autocast", self.autocast, True, False)
+        one_of("autocast", self.autocast, False, *PRECISIONS)
         check_rate(self.lr)
 
 
@@ -73,7 +79,7 @@ def adapt(
     lr: LearningRate = "auto",
     steps: int = 1,
     predict: Predict | None = None,
-    autocast: bool = False,
+    autocast: Autocast = False,
     rebalance: float = 0.0,
     rebalance_memory: int = MEMORY,
     log: str | Path | None = None,
@@ -94,7 +100,8 @@ def adapt(
             logits, without labels (`dasp.methods.rate`); `out.lr` and `repr(tta)` tell it.
         steps: updates per batch.
         predict: whether the reported prediction is made before or after the update.
-        autocast: run forward passes in bfloat16; losses and scores stay in float32.
+        autocast: run forward passes in "bfloat16" (or True), or in "float16", which has no scaling
+            of the loss here; losses and scores stay in float32.
         rebalance: from 0 (off) to 1, how strongly the reported predictions are spread evenly over
             the classes; for streams in which all classes are about equally frequent.
         rebalance_memory: how many recent predictions per class it remembers.
@@ -229,6 +236,7 @@ class Adaptation:
                     "this process was forked in the middle of a call of its parent, so the state "
                     "is not whole here: call reset() first."
                 )
+            self.memory.follow_model()
             with evaluating(self.method):
                 yield
 
@@ -328,9 +336,9 @@ class Adaptation:
     def load_state(self, state: State) -> None:
         """Take over a state of the same model, method and hyper-parameters.
 
-        Any other is refused and changes nothing. An automatic lr is part of a state; a given one,
-        steps and predict are not. The counters describe this run and stay (`resume` takes them
-        over too).
+        Any other is refused and changes nothing. A given lr, steps and predict stay; an automatic
+        lr is taken over if the state has one. The counters describe this run and stay (`resume`
+        takes them over too).
         """
         self._load(state, None)
 
@@ -575,7 +583,8 @@ class Loop:
 
     def _precision(self) -> torch.autocast:
         kind = device_of(self.method.model).type
-        return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.options.autocast)
+        chosen = self.options.autocast
+        return torch.autocast(kind, PRECISIONS.get(chosen, torch.bfloat16), enabled=bool(chosen))
 
 
 def learns_from(method: Method, batch: Tokens) -> bool:

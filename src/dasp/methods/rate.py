@@ -16,6 +16,7 @@ from dasp.core.errors import OptionError
 from dasp.methods.base import Method, device_of
 
 LearningRate = float | Literal["auto"]
+IN_STATE = "buffer/chosen_lr"
 SPAN = 100.0  # an automatic rate is between default_lr / SPAN and default_lr * SPAN
 TRIALS = 2  # the second corrects the first, which may be far from the rate that is found
 
@@ -58,6 +59,12 @@ class Rate:
     def choose(self, lr: float) -> None:
         """Keep a rate until the next reset."""
         self.method.get_buffer("chosen_lr").fill_(lr)
+
+    def in_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return a loaded state with a rate as this adaptation has it: a given one stays."""
+        others = {name: value for name, value in tensors.items() if name != IN_STATE}
+        unknown = torch.tensor(torch.nan)
+        return others if self.fixed else others | {IN_STATE: tensors.get(IN_STATE, unknown)}
 
     def next_trial(self, tried: float, change: float) -> float:
         """Return the rate that should have the wanted effect, given the effect of another one."""

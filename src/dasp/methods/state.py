@@ -13,7 +13,7 @@ is taken over whole or not at all: every field is checked before anything is rep
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch import Tensor
 from dasp.core.errors import ContractError, OptionError, StateError, cause
 from dasp.core.files import atomic_path, remove_parts
 from dasp.core.types import Step
-from dasp.methods.base import METHODS, Method, hyperparameters, whole
+from dasp.methods.base import METHODS, Method, device_of, hyperparameters, whole
 from dasp.methods.rate import LearningRate, Rate
 from dasp.service.events import Recorder
 
@@ -61,6 +61,7 @@ class Memory:
         usual = self.rate.value or method.default_lr
         self.optimizer = method.optimizer(parameters, usual) if parameters else None
         self._built: dict[float, list[float]] = {}
+        self._device = device_of(method.model)
         self.batch_index = 0
         self._source: Snapshot | None = None
         self._source_digest: str | None = None
@@ -97,6 +98,19 @@ class Memory:
         if self._source is None:
             self._source = now or self.capture()
         return self._source
+
+    def follow_model(self) -> None:
+        """If the user has moved the model, move what belongs to the method to the same device."""
+        device = device_of(self.method.model)
+        if device == self._device:
+            return
+        self.method.to(device)
+        moments = {n: v for n, v in self._tensors().items() if n.startswith("optimizer/")}
+        self.set_moments(moments)
+        self._device, self._copies = device, {}
+        if self._source is not None:
+            moved = {name: value.to(device) for name, value in self._source.tensors.items()}
+            self._source = replace(self._source, tensors=moved)
 
     def forget_source(self) -> None:
         """Make the current state the source state."""
@@ -230,6 +244,7 @@ class Memory:
         if type(index) is not int or not 0 <= index < MANY or not isinstance(tensors, dict):
             raise StateError(f"{where}: batch_index {index!r} or its tensors are damaged.")
         tensors = {n: self.source().tensors[n] for n in self._tensors(whole=False)} | tensors
+        tensors = self.rate.in_state(tensors)
         if wrong := list(self._misfits(tensors)):
             raise StateError(f"{where} is damaged or does not fit: {'; '.join(wrong[:5])}.")
         return Snapshot(tensors, index)

@@ -20,6 +20,7 @@ from dasp.models import load_model
 from dasp.page.runner import RUN_COMMANDS, Command, Feed, Point, Update, finite
 from dasp.page.streams import BATCH, SHOWN, BuiltInStream, StreamBatch, UserStream
 
+CPU = torch.device("cpu")
 WINDOW = 5  # batches of the running accuracy: few, so that a recovery is seen
 # Chosen by `tools/tune.py` on this data set, see src/dasp/plans/options/sounding_shapes.toml.
 READ_RATE, DASP_RATE = 1e-3, 3e-3
@@ -146,15 +147,25 @@ class Session(Feed):
         return shown | {"pictures": dict(batch.pictures[index]), "sound": index in batch.sounds}
 
 
-def demo_session(variant: str = "released", stream: BuiltInStream | None = None) -> Session:
+def demo_session(
+    variant: str = "released",
+    stream: BuiltInStream | None = None,
+    device: torch.device = CPU,
+) -> Session:
     """Return Source, READ and DASP, all in their source state, on the built-in stream."""
-    model = load_model("sounding_shapes_0")
+    model = load_model("sounding_shapes_0").to(device)
+
+    def encode(inputs: Inputs) -> Tokens:
+        found: Tokens = model.encode({n: v.to(device) for n, v in inputs.items()})  # type: ignore[operator]
+        return found
+
     lanes = {"Source": adapt(model, "source")}
     lanes["READ"] = adapt(copy.deepcopy(model), "read", lr=READ_RATE)
     if variant == "robust":
         lanes["DASP"] = adapt(model, "robust", lr=DASP_RATE)
         clean = DataLoader(SoundingShapes("validation", CLEAN_SAMPLES), CLEAN_BATCH)
-        lanes["DASP"].fit([batch.inputs for batch in clean])
+        with torch.no_grad():
+            lanes["DASP"].fit_on_tokens([encode(batch.inputs) for batch in clean])
     else:
         lanes["DASP"] = adapt(model, "dasp", lr=DASP_RATE, variant=variant)
     return Session(
@@ -165,7 +176,7 @@ def demo_session(variant: str = "released", stream: BuiltInStream | None = None)
         f"{READ_RATE:g}); Source, the model as trained. All three get the same batches of {BATCH} "
         f"samples, no labels, and predict before they learn.",
         classes=NAMES,
-        encode=model.encode,  # type: ignore[arg-type]
+        encode=encode,
     )
 
 
