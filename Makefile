@@ -23,6 +23,7 @@ real: .venv/real.stamp
 	$(BIN)/python tools/real_data.py $(DASP_DATA) out/real
 	$(BIN)/dasp bench real/grid --root out/real/grid --results results/real
 	test ! -d $(DASP_DATA)/noise/set_a || $(BIN)/dasp bench real/grid/recorded --root out/real/grid --noise-dir $(DASP_DATA)/noise/set_a --results results/real
+	test ! -d $(DASP_DATA)/noise/set_b || $(BIN)/dasp bench real/grid/other_noise --root out/real/grid --noise-dir $(DASP_DATA)/noise/set_b --results results/real
 	$(BIN)/dasp bench real/dsa --root out/real/dsa --results results/real
 
 test: .venv/dev.stamp

@@ -35,7 +35,7 @@ html_title = f"dasp {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = html_show_copyright = False
-html_copy_source = False
+html_copy_source = html_show_search_summary = False  # nothing is fetched: search works from a file
 html_theme_options = {"top_of_page_buttons": []}
 pygments_style, pygments_dark_style = "friendly", "monokai"
 

@@ -1,6 +1,7 @@
 """What several rooms share: reference figures, media files, a toy model and batches for it."""
 
 import json
+import os
 import signal
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -18,8 +19,10 @@ from dasp.streams.synthetic import CLEAN, SyntheticWorld
 # A shell that starts pytest in the background lets it, and all that it starts, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A busy machine is no reason to fail: no test is timed.
-settings.register_profile("untimed", deadline=None)
+# A busy machine is no reason to fail: no test is timed. Examples differ from run to run, so few are
+# enough for each; DASP_EXAMPLES=1000 looks harder.
+examples = int(os.environ.get("DASP_EXAMPLES", "30"))
+settings.register_profile("untimed", deadline=None, max_examples=examples)
 settings.load_profile("untimed")
 
 REFERENCE = Path(__file__).parent / "reference"

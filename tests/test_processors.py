@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,16 @@ MARK = "same_bytes"  # of every test that compares data by bytes
 CHECKS = sorted(p for p in ROOT.rglob("test_*.py") if f"mark.{MARK}" in p.read_text())
 GROUPS = [group for group in __cpu_dispatch__ if __cpu_features__[group]]
 # X86_V3 holds AVX2 and all that needs it, X86_V4 AVX-512: without them, an older processor.
+# The libraries choose independently, so that each process may try something of each.
+OTHERS = [
+    {"ATEN_CPU_CAPABILITY": "default"},
+    {"ATEN_CPU_CAPABILITY": "avx2"},
+    {"OPENBLAS_CORETYPE": "Prescott", "JSIMD_FORCENONE": "1"},
+]
+WITHOUT = [" ".join(GROUPS), *GROUPS, *[""] * max(0, len(OTHERS) - len(GROUPS) - 1)]
 PROCESSORS = {
-    **{f"NumPy without {group}": {"NPY_DISABLE_CPU_FEATURES": group} for group in GROUPS},
-    "NumPy's baseline": {"NPY_DISABLE_CPU_FEATURES": " ".join(GROUPS)},
-    "torch's baseline": {"ATEN_CPU_CAPABILITY": "default"},
-    "torch with AVX2": {"ATEN_CPU_CAPABILITY": "avx2"},
-    "an old OpenBLAS kernel, JPEG without SIMD": {
-        "OPENBLAS_CORETYPE": "Prescott",
-        "JSIMD_FORCENONE": "1",
-    },
+    f"NumPy without {groups or 'nothing'}, {other}": {"NPY_DISABLE_CPU_FEATURES": groups, **other}
+    for groups, other in zip_longest(WITHOUT, OTHERS, fillvalue={})
 }
 
 

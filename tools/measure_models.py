@@ -1,18 +1,21 @@
-"""Measure source models on the built-in set, clean and under every corruption; nothing adapts.
+"""Measure source models on a data set, clean and under every corruption; nothing adapts.
 
     python tools/measure_models.py sounding_shapes_0 sounding_shapes_1 sounding_shapes_2
+    python tools/measure_models.py grid_0 grid_1 grid_2 --data grid --root DIR --severities
 
 Prints clean accuracy (fused, each modality alone), accuracy by corruption at severity 5 and the
 mean over corruptions at each severity, one column per model. `--only depth` damages one modality
-only and also shows it alone.
+only and also shows it alone; `--severities` without a number damages nothing. Recordings are read
+from `--root`; all of a split is used unless `--size` says otherwise.
 """
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from dasp.bench.datasets import BuiltIn
+from dasp.bench.datasets import BUILT_IN, DataOptions
 from dasp.bench.features import Features, FeatureSpec
 from dasp.bench.references import find_model
 from dasp.corruptions import names
@@ -61,14 +64,19 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("models", nargs="+", help="of the package, or .safetensors files")
-    parser.add_argument("--size", type=int, default=1008, help="samples")
+    parser.add_argument("--data", default=BUILT_IN)
+    parser.add_argument("--root", type=Path, help="directory of recordings")
+    parser.add_argument("--size", type=int, help="samples, by default 1008 built-in ones")
     parser.add_argument("--flavour", default="balanced")
     parser.add_argument("--split", default="test")
-    parser.add_argument("--only", choices=["audio", "video", "depth"])
-    parser.add_argument("--severities", type=int, nargs="+", default=[5, 4, 3, 2, 1])
+    parser.add_argument("--only", help="the modality to damage")
+    parser.add_argument("--severities", type=int, nargs="*", default=[5, 4, 3, 2, 1])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    data = BuiltIn(options.size, options.flavour, options.split)
+    size = 1008 if options.size is None and options.data == BUILT_IN else options.size
+    data = DataOptions(
+        options.data, options.root, size, options.split, flavour=options.flavour
+    ).open()
     found = [
         measure(Features(data, find_model(name), None), options.severities, options.only)
         for name in options.models

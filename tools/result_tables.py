@@ -14,7 +14,7 @@ import pandas as pd
 import dasp
 
 ROOT = Path(__file__).parents[1]
-STREAM, REPLICATE = ["protocol", "samples", "batch_size"], ["model", "seed"]
+STREAM, REPLICATE = ["data", "protocol", "samples", "batch_size"], ["model", "seed"]
 PROTOCOLS = (
     "per_domain/video",
     "per_domain/audio",
@@ -23,6 +23,28 @@ PROTOCOLS = (
     "interleaved",
 )
 OURS = ("dasp", "dasp robust", "dasp robust unfitted")
+MAIN = {
+    "interleaved": "one sensor damaged after another",
+    "pairs": "two sensors damaged at once",
+    "clean": "nothing damaged",
+}
+NOISES = {
+    "real/grid/streams": "synthesised",
+    "real/grid/recorded": "recorded",
+    "real/grid/other_noise": "other recordings",
+}
+SITUATIONS = {  # kind of stream, batch size, part of the plan's name
+    "one sensor damaged after another (interleaved)": ("interleaved", 64, "streams|further"),
+    "the same sensor damaged in many ways (continual)": ("continual", 64, "streams|further"),
+    "the same, reset at each domain (per domain)": ("per_domain", 64, "streams|further"),
+    "two sensors damaged at once (pairs)": ("pairs", 64, "streams|further"),
+    "different damage side by side in each batch (mixed)": ("mixed", 64, "streams|further"),
+    "one class after another (sorted)": ("sorted", 64, "streams|further"),
+    "a sensor that is missing at times": ("missing", 64, "streams|further"),
+    "batches of 16": ("interleaved", 16, "small"),
+    "batches of 4": ("interleaved", 4, "small"),
+    "nothing damaged (clean)": ("clean", 64, "streams|further"),
+}
 
 
 @lru_cache
@@ -96,6 +118,130 @@ def main_table(what: str) -> str:
     )
 
 
+def headline(what: str) -> str:
+    """README's table: Source, the best rival, DASP and our own method on three data sets."""
+    real, paper, own = what.split()
+    rows = []
+    for name, folders, plans in (
+        ("GRID, spoken words", [real], ("real/grid/streams", "real/grid/further")),
+        ("DSA, body-worn sensors", [real], ("real/dsa/streams", "real/dsa/further")),
+        ("built-in shapes", [paper, own], ("paper/overview", "robust/paper", "robust/streams")),
+    ):
+        found = pd.concat([runs(folder) for folder in folders])
+        found = found[found["plan"].isin(plans)]
+        largest = found.groupby("protocol")["samples"].transform("max")
+        found = found[found["samples"] == largest].drop_duplicates(["label", *STREAM, *REPLICATE])
+        for kind, situation in MAIN.items():
+            rows.append([f"{name}: {situation}", *_compared(_of_kind(found, kind), OURS[:2])])
+    header = ["accuracy (%), gain over Source", "source", "best rival", *OURS[:2]]
+    return markdown(header, rows)
+
+
+def _of_kind(found: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Return the runs of one kind of stream, such as "pairs", whatever sensors it is about."""
+    return found[found["protocol"].str.split("/").str[0] == kind]
+
+
+def _compared(found: pd.DataFrame, own: Sequence[str]) -> list[str]:
+    """Return cells of one stream: Source, the best rival by name, and some rows of our own."""
+    mean = found.groupby("label", sort=False)[["accuracy", "gain"]].mean()
+    rivals = mean[[name in dasp.METHODS for name in mean.index]]
+    rivals = rivals.drop(index=["source", *OURS], errors="ignore")
+    cells = {name: _cell("", mean.loc[name]) for name in own if name in mean.index}
+    rival = rivals["accuracy"].idxmax()
+    cells["best rival"] = _cell(f"{rival} ", rivals.loc[rival])
+    shown = best(cells)
+    source = f"{mean.loc['source', 'accuracy']:.1f}"
+    return [source, *(shown.get(name, "–") for name in ("best rival", *own))]
+
+
+def _cell(name: str, row: pd.Series) -> tuple[str, float]:
+    return f"{name}{row['accuracy']:.1f} ({number(row['gain'], True)})", row["accuracy"]
+
+
+def best_methods(what: str) -> str:
+    """Table of situations: the methods that gain most on each data set, our own behind them."""
+    folder, *prefixes = what.split()
+    found = runs(folder)
+    rows = []
+    for situation, (kind, batch, part) in SITUATIONS.items():
+        row = [situation]
+        for prefix in prefixes:
+            of = found[found["plan"].str.startswith(prefix) & (found["batch_size"] == batch)]
+            of = of[of["plan"].str.contains(part)].drop_duplicates(["label", *STREAM, *REPLICATE])
+            row.append(_ranked(_of_kind(of, kind)))
+        rows.append(row)
+    return markdown(["stream", *(prefix.split("/")[1].upper() for prefix in prefixes)], rows)
+
+
+def _ranked(found: pd.DataFrame) -> str:
+    """Return Source's accuracy and the three rows that gain most, and our own if it is not one."""
+    if found.empty:
+        return "–"
+    streams = found.groupby("label")["protocol"].nunique()
+    whole = streams[streams == streams.max()].index  # a row that lacks a stream is not compared
+    gain = found[found["label"].isin(whole)].groupby("label")["gain"].mean()
+    order = gain.drop(index="source").sort_values(ascending=False)
+    places = {name: place for place, name in enumerate(order.index, 1)}
+    told = [f"{name} {number(order[name], True)}" for name in order.index[:3]]
+    told[0] = f"**{told[0]}**"
+    told += [
+        f"({places[name]}. {name} {number(order[name], True)})"
+        for name in OURS[:2]
+        if name in order.index and places[name] > 3
+    ]
+    source = found[found["label"] == "source"]["accuracy"].mean()
+    return f"source {source:.1f}; {', '.join(told)}"
+
+
+def board(what: str) -> str:
+    """Table of all rows of some plans: average gain over the streams all were run on, and worst."""
+    folder, *plans = what.split()
+    found = runs(folder)
+    found = found[found["plan"].isin(plans)].drop_duplicates(["label", *STREAM, *REPLICATE])
+    rows_of = found.groupby("protocol")["label"].nunique()
+    shared = rows_of[rows_of == rows_of.max()].index.drop("clean")
+    rows = []
+    for name, own in found.groupby("label"):
+        if name == "source":
+            continue
+        average = own[own["protocol"].isin(shared)].groupby(REPLICATE)["gain"].mean()
+        by_stream = own.groupby("protocol")["gain"].mean()
+        worst = f"{number(by_stream.min(), True)} ({words(by_stream.idxmin())})"
+        rows.append((average.mean(), [name, spread(average), number(by_stream["clean"], True)]))
+        rows[-1][1].extend([worst, str(len(by_stream))])
+    rows.sort(reverse=True)
+    header = ["method", f"average gain, {len(shared)} streams", "clean", "worst stream", "of"]
+    return markdown(header, [cells for _, cells in rows])
+
+
+def noise(what: str) -> str:
+    """Table of noises: accuracy of Source and gains on the noises that all of some plans have."""
+    folder, *plans = what.split()
+    frame = dasp.results(ROOT / folder)
+    frame = frame[frame["plan"].isin(plans) & frame["protocol"].str.endswith("/audio")]
+    domains = set.intersection(*(set(own["domain"]) for _, own in frame.groupby("plan")))
+    frame = frame[frame["domain"].isin(domains)]
+    sums = frame.groupby(["label", "protocol", "plan", "model"], sort=False)[
+        ["right", "seen"]
+    ].sum()
+    share = (100 * sums["right"] / sums["seen"]).groupby(level=[0, 1, 2], sort=False).mean()
+    columns = [(p, plan) for p in share.index.unique("protocol") for plan in plans]
+    labels = [n for n in share.index.unique("label") if all((n, *c) in share for c in columns)]
+    source = {column: share["source", *column] for column in columns}
+    rows = [["source", *(f"{source[column]:.1f}" for column in columns)]]
+    cells = [
+        best({n: _gain_cell(share[n, *c] - source[c]) for n in labels if n != "source"})
+        for c in columns
+    ]
+    rows += [[n, *(cell[n] for cell in cells)] for n in labels if n != "source"]
+    return markdown(["", *(f"{words(p)}: {NOISES[plan]}" for p, plan in columns)], rows)
+
+
+def _gain_cell(gain: float) -> tuple[str, float]:
+    return number(gain, True), gain
+
+
 def streams(folder: str) -> str:
     """Table of all streams of `make robust`: Source, the best rival, DASP and our own method."""
     found = runs(folder)
@@ -105,7 +251,7 @@ def streams(folder: str) -> str:
     found = found[found["plan"].isin(plans)].drop_duplicates(["label", *STREAM, *REPLICATE])
     counts = found.drop_duplicates(STREAM).groupby("protocol").size()
     rows = []
-    for (protocol, samples, batch), own in found.groupby(STREAM, sort=False):
+    for (_, protocol, samples, batch), own in found.groupby(STREAM, sort=False):
         of = {name: one["gain"] for name, one in own.groupby("label", sort=False)}
         source = own[own["label"] == "source"]["accuracy"].mean()
         rivals = {
@@ -174,4 +320,13 @@ def _averages(found: pd.DataFrame) -> dict[str, pd.Series]:
     }
 
 
-TABLES = {"accuracy": accuracy, "gains": gains, "main": main_table, "streams": streams}
+TABLES = {
+    "accuracy": accuracy,
+    "best": best_methods,
+    "board": board,
+    "gains": gains,
+    "headline": headline,
+    "main": main_table,
+    "noise": noise,
+    "streams": streams,
+}

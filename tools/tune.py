@@ -1,14 +1,16 @@
-"""Choose each method's learning rate (and EATA's margin) by one rule, on validation data.
+"""Choose each method's learning rate, or another option, by one rule, on validation data.
 
     python tools/tune.py                     # the methods of paper/overview
+    python tools/tune.py --methods deyo t3a --protocols interleaved --samples 192
     python tools/tune.py paper/ablation --models sounding_shapes_0 sounding_shapes_1
     python tools/tune.py real/dsa/streams --root DIR --models dsa_0 --protocols interleaved/sensors
 
 The rule: of the grid below, the setting with the highest accuracy on the *validation* split of the
 plan's data set (of recordings: other sentences or people), damaged by other draws than any test
 stream, averaged over the given models. It uses validation labels and no test sample. Every method
-gets the same learning rates. Prints lines of src/dasp/plans/options/DATA.toml. What is done is not
-done again.
+gets the same learning rates, EATA also two margins; a method without a learning rate gets values
+of the option that decides most in it. Prints lines of src/dasp/plans/options/DATA.toml. What is
+done is not done again.
 """
 
 from dataclasses import replace
@@ -19,19 +21,26 @@ from typing import Annotated, Any
 import tyro
 
 from dasp.bench.engines import Workspace
-from dasp.bench.plan import Plan, load_plan
+from dasp.bench.plan import Plan, load_plan, with_methods
 from dasp.bench.runner import run_plan
 
 LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 OUT = Workspace(Path("out/tuning"))
 SIMILARITIES = (0.05, 0.25)  # of EATA: the published .05 keeps few samples of few classes
+WITHOUT_RATE: dict[str, list[dict[str, Any]]] = {
+    "source": [{}],
+    "t3a": [{"k": k} for k in (5, 20, 50, 100)],
+    "lame": [{"kernel": kernel} for kernel in ("rbf", "knn", "linear")],
+    "mdaa": [{"alpha": alpha} for alpha in (1, 2, 7)],
+    "foa": [{"fitness_weight": weight} for weight in (0.04, 0.4, 4.0)],
+}
 
 
 def grid(method: str) -> list[dict[str, Any]]:
     """Return the settings tried for a method."""
     if method == "eata":
         return [{"lr": lr, "similarity": s} for lr in LEARNING_RATES for s in SIMILARITIES]
-    return [{"lr": lr} for lr in LEARNING_RATES] if method != "source" else [{}]
+    return WITHOUT_RATE.get(method) or [{"lr": lr} for lr in LEARNING_RATES]
 
 
 def tuning_plan(plan: Plan, protocols: tuple[str, ...]) -> Plan:
@@ -67,11 +76,13 @@ def tune(
 
 
 def _label(label: str, setting: dict[str, Any]) -> str:
-    return label + "".join(f"@{name}={value:g}" for name, value in setting.items())
+    words = {n: v if isinstance(v, str) else f"{v:g}" for n, v in setting.items()}
+    return label + "".join(f"@{name}={word}" for name, word in words.items())
 
 
 def main(
     plan: Annotated[str, tyro.conf.Positional] = "paper/overview",
+    methods: tuple[str, ...] = (),
     models: tuple[str, ...] = ("sounding_shapes_0",),
     protocols: tuple[str, ...] = ("continual/video", "continual/audio", "interleaved"),
     samples: int = 320,
@@ -82,6 +93,7 @@ def main(
 
     Args:
         plan: Whose methods are tuned.
+        methods: Some of its rows, or registered methods; by default all rows.
         models: Source models on which settings are compared.
         protocols: Streams on which settings are compared.
         samples: Samples per domain.
@@ -90,6 +102,8 @@ def main(
     tuned = load_plan(plan)
     data = replace(tuned.data, samples=samples, root=root or tuned.data.root)
     tuned = replace(tuned, models=models, data=data)
+    if methods:
+        tuned = with_methods(tuned, methods)
     for label, found in tune(tuned, protocols, workspace).items():
         print("#", ", ".join(f"{name} {share:.2f}" for name, share in found["tried"].items()))
         print(f"[{label}]")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dasp.methods.model_check import check_model
     from dasp.models import load_model, wrap
     from dasp.service import events
+    from dasp.streams.example import example_stream
 
 __all__ = [
     "METHODS",
@@ -35,6 +36,7 @@ __all__ = [
     "check_method",
     "check_model",
     "events",
+    "example_stream",
     "inspect",
     "load_model",
     "methods",
@@ -54,6 +56,7 @@ _PLACES = {
     "dasp.methods": ("METHODS", "Adaptation", "Method", "adapt"),
     "dasp.methods.model_check": ("check_model",),
     "dasp.models": ("load_model", "wrap"),
+    "dasp.streams.example": ("example_stream",),
 }
 
 

@@ -9,6 +9,7 @@ import torch
 from dasp.bench.datasets import BuiltIn, Clips, DataOptions
 from dasp.bench.plan import MethodRow, Plan, load_plans
 from dasp.bench.runner import run_plan
+from dasp.cli.main import main
 from dasp.core.errors import ContractError, DataError, OptionError
 from dasp.data import open_manifest, prepare_tree
 from dasp.data.clips import SPECS, read_entries, write_list
@@ -132,6 +133,33 @@ def test_the_built_in_set_gives_one_modality_under_its_own_domain():
     assert [int(dataset.samples("audio", None)[i].label) for i in range(4)] == dataset.labels()
     assert dataset.source(2).identity == dataset.identity | {"split": "train", "samples": 2}
     assert DataOptions(samples=4).open() is DataOptions(samples=4).open()
+
+
+def test_a_fault_of_a_users_data_set_is_one_line_that_names_the_sample(
+    tmp_path, monkeypatch, capsys
+):
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "from small import Levels\n\n"
+        "class Bad(Levels):\n"
+        "    def samples(self, modality, domain):\n"
+        "        inner = super().samples(modality, domain)\n"
+        "        class Samples:\n"
+        "            __len__ = lambda _: len(inner)\n"
+        "            def __getitem__(_, row):\n"
+        "                return inner[row] if row < 3 else {}['gone']\n"
+        "        return Samples()\n"
+    )
+    monkeypatch.syspath_prepend(SMALL.parent)
+    words = f"bench --data {own}:Bad --models {SMALL}:build --methods source --protocols clean"
+    words += f" --results {tmp_path / 'r'} --store {tmp_path / 's'} --workers 0"
+    assert main(words.split()) == 2
+    told = capsys.readouterr().err
+    assert "sample 3 (clean) failed with KeyError: 'gone' (mine.py, line 9)" in told
+    assert "Traceback" not in told
+    monkeypatch.setenv("DASP_DEBUG", "1")
+    assert main(words.split()) == 2
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_a_data_set_of_the_users_own(plan, workspace, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dasp.bench.datasets import DATASETS, DataOptions
+from dasp.bench.datasets import DataOptions
 from dasp.bench.engines import Workspace
 from dasp.bench.plan import MethodRow, Plan
 from dasp.bench.runner import run_plan
@@ -36,10 +36,6 @@ def model(tmp_path):
     net = InertialNet(channels=dict.fromkeys(SENSORS, 15), widths=(8,), embed_dim=16)
     save_weights(net, tmp_path / "net.safetensors")
     return str(tmp_path / "net.safetensors")
-
-
-def test_they_are_registered():
-    assert {"grid", "dsa", "dsa_units"} <= set(DATASETS)
 
 
 @pytest.mark.parametrize(("name", "modality"), [("dsa", "gyroscope"), ("dsa_units", "left_leg")])

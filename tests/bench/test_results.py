@@ -28,7 +28,7 @@ from dasp.bench.results import (
     write_plan,
     write_result,
 )
-from dasp.core.errors import DataError, InputError
+from dasp.core.errors import DaspError, DataError, InputError
 
 RUN = RunConfig(
     data={"name": "shapes", "samples": 9, "seed": 0},
@@ -218,7 +218,7 @@ def test_a_packed_file_that_cannot_be_read_is_named(tmp_path, damage):
     flipped[place] = bytes(255 - byte for byte in whole[place])
     path.write_bytes({"cut": whole[:-20], "bits": flipped, "text": b"{}"}[damage])
     for ask in (read_folder, finished, lambda folder: is_done(folder, RUN)):
-        with pytest.raises(DataError, match=r"runs\.jsonl\.gz is damaged .* restore it"):
+        with pytest.raises(DaspError, match=r"runs\.jsonl\.gz is damaged .* restore it"):
             ask(tmp_path)
 
 

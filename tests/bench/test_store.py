@@ -153,7 +153,7 @@ def test_many_processes_make_each_array_once(tmp_path):
     assert made.empty()
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     shape=some.lists(some.integers(1, 4), min_size=0, max_size=3),
     sizes=some.lists(some.integers(1, 5), min_size=1, max_size=4),
@@ -172,7 +172,7 @@ ROWS, ARRAYS = 7, 3
 numbers = some.lists(some.tuples(some.integers(0, ARRAYS - 1), some.integers(0, ROWS - 1)))
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(numbers, some.booleans(), some.sampled_from([np.float32, np.float16]))
 def test_each_row_is_found_where_it_was_asked_for(tmp_path, asked, on_disk, dtype):
     rng = np.random.default_rng(0)

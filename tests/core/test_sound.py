@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.core.errors import InputError
@@ -45,7 +45,6 @@ def test_no_images_appear_when_going_up():
     assert power[hertz > 4000].max() < 1e-8 * power.max()
 
 
-@settings(max_examples=30)
 @given(
     st.integers(0, 700), st.sampled_from(RATES), st.sampled_from(RATES), st.integers(0, 2**31 - 1)
 )

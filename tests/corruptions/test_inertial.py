@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.core.errors import InputError, OptionError
@@ -103,7 +103,6 @@ def test_each_severity_is_worse_than_the_last(name):
     assert np.all(np.diff(errors) > 0)
 
 
-@settings(max_examples=60)
 @given(
     name=st.sampled_from(CORRUPTIONS),
     modality=st.sampled_from(INERTIAL),

@@ -152,7 +152,6 @@ def test_frames_of_any_size_come_out_as_they_went_in(name, height, width, severi
     assert np.array_equal(corrupt_frame(view, name, severity, seed), copied)
 
 
-@settings(max_examples=50)
 @given(
     name=st.sampled_from(PUBLISHED["audio"]),
     samples=st.integers(1, 3000),
@@ -169,7 +168,6 @@ def test_sounds_of_any_length_and_rate_stay_in_range(name, samples, rate, severi
     assert np.array_equal(got * 32768, np.rint(got * 32768))  # on the 16-bit grid
 
 
-@settings(max_examples=50)
 @given(
     name=st.sampled_from(PUBLISHED["depth"]),
     shape=st.tuples(st.integers(1, 40), st.integers(1, 40)),

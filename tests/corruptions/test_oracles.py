@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 from scipy.stats import poisson
@@ -33,7 +33,6 @@ def noise_picture(height: int = 60, width: int = 71, smooth: float = 1.0) -> np.
     return ndimage.gaussian_filter(rough, (smooth, smooth, 0)).astype(np.uint8)
 
 
-@settings(max_examples=60)
 @given(
     height=st.integers(2, 30), width=st.integers(2, 30), reach=st.integers(1, 4),
     seed=st.integers(0, 2**16),

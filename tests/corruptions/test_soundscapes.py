@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.core.seeding import numpy_generator
@@ -94,7 +94,6 @@ def test_drift_has_variance_one_and_keeps_its_pace():
     assert power[hertz > 8].sum() < 0.02 * power.sum()
 
 
-@settings(max_examples=50)
 @given(st.integers(2, 3000), st.integers(1, 700), st.integers(0, 40), st.integers(0, 2**31 - 1))
 def test_strike_is_a_sum_of_convolutions(samples, taps, count, seed):
     generator = numpy_generator(seed, "strike")

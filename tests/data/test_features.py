@@ -148,7 +148,6 @@ def test_other_waves_and_options_are_refused():
         log_mel(torch.zeros(500), frames=0)
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(40, 700), st.integers(40, 700))
 def test_any_size_becomes_the_size_of_the_model(width, height):
     frame = Image.new("RGB", (width, height), (255, 0, 0))

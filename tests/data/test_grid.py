@@ -72,10 +72,6 @@ def corpus(tmp_path_factory):
     return root
 
 
-def test_there_are_fifty_one_words():
-    assert len(set(grid.WORDS)) == 51
-
-
 def test_clips_by_word(words):
     clips = grid.find_clips(words)
     assert [clip.id for clip in clips[:2]] == ["bbaf0n_0", "bbaf0n_1"]

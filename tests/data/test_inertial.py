@@ -6,7 +6,6 @@ import pytest
 from dasp.core.errors import DataError, OptionError
 from dasp.core.sensors import BODY_UNITS, SENSORS
 from dasp.data.inertial import (
-    ACTIVITIES,
     InertialSamples,
     find_segments,
     model_input,
@@ -134,7 +133,3 @@ def test_a_file_that_is_not_text_or_not_there_is_named(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match=f"cannot read {path}"):
         read_segment(path)
-
-
-def test_there_are_nineteen_activities():
-    assert len(set(ACTIVITIES)) == 19

@@ -20,7 +20,7 @@ from dasp.data.shapes.scene import FARTHEST
 from dasp.data.shapes.sounds import EVENT_RMS, GAIN, RATE, draw_wave, play
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     index=st.integers(0, 10**5),
     seed=st.integers(0, 50),

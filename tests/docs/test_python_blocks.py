@@ -10,9 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import torch.distributed as dist
-from torch import nn
 
 import dasp
 
@@ -20,9 +18,9 @@ import dasp
 @pytest.fixture
 def given(page, batches, toy):
     known = {"model": toy, "stream": batches, "inputs": batches[0], "clean_batches": batches * 4}
-    if page.stem == "README":
+    if page.stem == "data":
         image, wave = np.full((64, 64, 3), 128, np.uint8), np.zeros(16_000, np.float32)
-        return known | {"nn": nn, "mine": torch.zeros(()), "image": image, "wave": wave}
+        return {"image": image, "wave": wave}
     return known | {"dasp": dasp} if page.stem == "robust" else {}
 
 
@@ -87,6 +85,7 @@ def points_at_video(names):
 
 
 LEAVES = {
+    "adaptation": lambda names: not names["down"].weight.any(),
     "add_a_method": lambda names: names["tta"].trainable.count > 0,
     "data": lambda names: names["half_dark"] is not None,
     "diagnosis": points_at_video,
@@ -99,6 +98,7 @@ LEAVES = {
     "tutorial": lambda names: Path("learnt.safetensors").stat().st_size > 0,
 }
 SAYS = {
+    "README": ["source: 58.", "dasp: 7"],
     "diagnosis": ["sounding_shapes_2"],
     "methods": [*dasp.METHODS],
     "tutorial": ["biased: none learnt: False", "biased: {'audio'} learnt: True",

@@ -38,8 +38,20 @@ def test_a_block_can_say_that_it_does_not_run(tmp_path, collect):
     assert (second.language, second.code, second.line, second.runs) == ("sh", "two\n", 7, False)
 
 
-def test_the_methods_of_the_readme_exist(root):
+def test_the_table_of_methods_names_every_method_once(root):
+    text = (root / "docs/methods.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\(\.\./(src/dasp/methods/\w+\.py)\)", text, re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(dasp.METHODS)
+    assert all((root / path).is_file() for _, path in rows)
+
+
+def test_the_readme_is_short_and_names_the_two_commands(root):
     text = (root / "README.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \|.*\((src/dasp/methods/\w+\.py)\)", text, re.MULTILINE)
-    assert "dasp" in dict(rows)
-    assert all(name in dasp.METHODS and (root / path).is_file() for name, path in rows)
+    assert len(text.splitlines()) <= 150
+    assert "make run" in text
+    assert "make test" in text
+
+
+def test_the_version_is_written_once(root):
+    assert f"\nversion: {dasp.__version__}\n" in (root / "CITATION.cff").read_text()
+    assert f"\n## [{dasp.__version__}] - " in (root / "CHANGELOG.md").read_text()

@@ -53,6 +53,16 @@ def test_a_state_goes_on_bit_for_bit(name, batches, tmp_path):
         assert all(torch.equal(a, handle(b).logits) for a, b in zip(ahead, batches, strict=True))
 
 
+@pytest.mark.parametrize("name", ["tent", "dasp"])
+def test_a_state_of_a_double_model_goes_on_bit_for_bit(name, batches):
+    double = [{name: value.double() for name, value in batch.items()} for batch in batches]
+    tta, other = (dasp.adapt(Toy(seed=1).double(), name, lr=1e-2) for _ in range(2))
+    for batch in double:
+        tta(batch)
+    other.load_state(tta.state())
+    assert torch.equal(tta(double[1]).logits, other(double[1]).logits)
+
+
 def test_a_state_is_a_copy_and_a_loaded_one_can_still_be_reset(batches):
     tta = adapt()
     tta(batches[1])

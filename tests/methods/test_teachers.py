@@ -99,6 +99,26 @@ def test_the_symmetric_loss_is_symmetric():
     torch.testing.assert_close(consistency(one, two, True), consistency(two, one, True))
 
 
+@pytest.mark.parametrize(
+    ("name", "copy"),
+    [("cotta", "teacher"), ("rotta", "teacher"), ("adapgc", "shadow")],
+)
+def test_what_a_modality_says_alone_is_said_by_the_weights_that_predict(name, copy, batches):
+    period = {"period": 16} if name == "rotta" else {}
+    tta = dasp.adapt(Toy(seed=1), name, lr=1e-2, **period)
+    for batch in batches:
+        tta(batch)
+    found = tta.alone(batches[0])["audio"]
+    student = tta.method.forward({"audio": batches[0]["audio"]}).logits
+    with getattr(tta.method, copy).in_place():
+        expected = tta.method.forward({"audio": batches[0]["audio"]}).logits
+    assert torch.equal(found, expected)
+    assert not torch.allclose(found, student)
+    with tta.frozen():
+        lacking = tta({"audio": batches[0]["audio"]}).logits
+    assert not torch.allclose(lacking, student)
+
+
 def test_a_third_sensor_is_in_the_order_too():
     model = CavMaeDepth(
         embed_dim=16, num_heads=2, depth=1, audio_length=32, image_size=32, num_classes=4

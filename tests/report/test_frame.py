@@ -1,4 +1,3 @@
-import gzip
 import json
 import subprocess
 import sys
@@ -6,9 +5,7 @@ import sys
 import pytest
 
 import dasp
-from dasp.bench.results import pack, write_result
-from dasp.core.errors import DaspError, InputError
-from dasp.report.frame import read_results
+from dasp.bench.results import pack, read_folder, write_result
 
 
 def test_one_row_per_plan_label_run_and_visit(make, write, tmp_path):
@@ -45,7 +42,7 @@ def test_runs_of_no_plan_and_folders_below_are_read_as_well(make, make_cost, wri
 def test_a_damaged_file_is_named_and_left_out(make, write, tmp_path, text):
     folder = write(tmp_path / "below", {"p": [("dasp", make())]})
     (folder / "runs" / "broken.json").write_text(text)
-    found = read_results(tmp_path)
+    found = read_folder(tmp_path)
     assert len(found.results) == 1
     (warning,) = found.warnings
     assert "below/runs/broken.json" in warning
@@ -57,21 +54,10 @@ def test_a_damaged_pack_is_a_warning_beside_other_folders(make, write, tmp_path)
     bad = write(tmp_path / "bad", {"q": [("tent", make("tent"))]})
     content = pack(bad).read_bytes()
     (bad / "runs.jsonl.gz").write_bytes(content[: len(content) // 2])
-    found = read_results(tmp_path)
+    found = read_folder(tmp_path)
     assert [plan.name for plan in found.plans] == ["p"]
     assert "damaged" in found.warnings[0]
-    assert read_results(good).warnings == []
-
-
-def test_nothing_to_read_says_what_to_do(tmp_path):
-    with pytest.raises(InputError, match="is not a directory"):
-        dasp.results(tmp_path / "none")
-    with pytest.raises(InputError, match="make some with `dasp bench`"):
-        dasp.results(tmp_path)
-    with gzip.open(tmp_path / "runs.jsonl.gz", "wt") as file:
-        file.write("{}\n")
-    with pytest.raises(DaspError, match="line 1"):
-        dasp.results(tmp_path)
+    assert read_folder(good).warnings == []
 
 
 def test_pandas_is_imported_late_and_missed_with_advice():

@@ -8,10 +8,9 @@ import pytest
 from PIL import Image
 
 from dasp.bench.plan import SHOWN
-from dasp.bench.results import write_result
+from dasp.bench.results import read_folder, write_result
 from dasp.cli.report import publish, report
 from dasp.report import figures
-from dasp.report.frame import read_results
 from dasp.report.published import read_paper
 from dasp.report.sections import sections_of
 
@@ -155,7 +154,7 @@ def test_a_report_shows_whatever_a_plan_may_ask_for(make, make_cost, write, tmp_
     ]  # fmt: skip
     rows += [("dasp", make("dasp", clean=clean)), ("dasp", make_cost())]
     folder = write(tmp_path, {"p": rows}, show=[name])
-    (section,) = sections_of(read_results(folder))
+    (section,) = sections_of(read_folder(folder))
     details = ("Options", "Every run")
     assert [part for part in section.parts if not part.title.startswith(details)]
     assert not section.notes
@@ -164,7 +163,7 @@ def test_a_report_shows_whatever_a_plan_may_ask_for(make, make_cost, write, tmp_
 def test_settings_are_shown_apart_and_what_cannot_be_shown_is_said(make, write, tmp_path):
     runs = [(n, make(n, batch_size=b)) for n in ("source", "dasp") for b in (16, 32)]
     show = ["batch_size", "comparison", "robustness", "horoscope"]
-    (section,) = sections_of(read_results(write(tmp_path, {"sizes": runs}, show=show)))
+    (section,) = sections_of(read_folder(write(tmp_path, {"sizes": runs}, show=show)))
     items = {item.name: item for item in section.items}
     assert {"batch-16-main", "batch-32-main", "batch-size", "batch-size-interleaved"} <= set(items)
     streams = [row["stream"].text for row in items["robustness"].rows]
@@ -176,7 +175,7 @@ def test_plans_that_ask_for_it_share_a_section(make, write, tmp_path):
     names = {"one": "pairs", "two": "sorted"}
     plans = {name: [(n, make(n, p)) for n in ("source", "dasp")] for name, p in names.items()}
     folder = write(tmp_path, plans, show=["robustness", "together"])
-    sections = sections_of(read_results(folder))
+    sections = sections_of(read_folder(folder))
     assert [section.name for section in sections] == ["one", "two", "together"]
     floors, robustness = sections[-1].items
     assert (floors.name, robustness.name) == ("floors", "robustness")
@@ -188,6 +187,6 @@ def test_runs_of_no_plan_with_several_options_are_told_apart(tmp_path, make, gri
     for protocol in ("continual/video", "interleaved"):
         for delta in (0.1, 0.2):
             write_result(tmp_path, make("dasp", protocol, options={"delta": delta}))
-    mine, other = sections_of(read_results(tmp_path))
+    mine, other = sections_of(read_folder(tmp_path))
     assert (mine.plan.title, other.plan.title) == ("Plan mine", "Other runs")
     assert {run.label for run in other.runs} == {"dasp (delta=0.1)", "dasp (delta=0.2)"}

@@ -3,7 +3,7 @@ import os
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dasp.core.errors import DataError, OptionError
@@ -21,7 +21,6 @@ def batch(place, **more):
     return {"event": "batch", "batch": place, **more}
 
 
-@settings(max_examples=30)
 @given(values=st.lists(VALUES, max_size=6))
 def test_whatever_is_written_is_json_and_comes_back(values, tmp_path_factory):
     path = tmp_path_factory.mktemp("log") / "events.jsonl"
@@ -36,7 +35,6 @@ def test_whatever_is_written_is_json_and_comes_back(values, tmp_path_factory):
         assert read(path) == parsed
 
 
-@settings(max_examples=30)
 @given(cut=st.integers(0, 200))
 def test_a_log_cut_anywhere_reads_as_far_as_it_is_whole_and_goes_on(cut, tmp_path_factory):
     path = tmp_path_factory.mktemp("log") / "events.jsonl"

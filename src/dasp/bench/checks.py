@@ -160,11 +160,15 @@ def _idle(tta: Adaptation, batch: Inputs) -> list[str]:
 
 
 def _missing_faults(build: type[Method], modalities: tuple[str, ...]) -> Iterator[str]:
-    """Try every non-empty part of the modalities on an adaptation whose optimiser has momenta."""
-    batches = trial_batches(modalities)
+    """Try every part of the modalities on an adaptation whose optimiser has momenta.
+
+    Each part on a clean batch, and on one in which a modality of it is shifted.
+    """
+    clean, *shifted = trial_batches(modalities)
     for size in range(1, len(modalities)):
         for part in combinations(modalities, size):
             tta = trial(build, modalities, lr=LR)
+            batches = [clean, shifted[modalities.index(part[0])]]
             _logits(tta, batches)
             try:
                 for batch in batches:

@@ -20,7 +20,7 @@ import tyro
 
 from dasp.bench.references import file_digest, from_file
 from dasp.bench.results import digest
-from dasp.core.errors import ContractError, DataError, OptionError, unknown_name
+from dasp.core.errors import ContractError, DataError, OptionError, naming, unknown_name
 from dasp.core.files import atomic_path
 from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed, numpy_generator
@@ -128,8 +128,10 @@ class DataOptions:
     def open(self) -> Dataset:
         """Open the data set; a process opens it once."""
         build = from_file(self.name) if ".py:" in self.name else DATASETS[self.name]
-        dataset: Dataset = build(self)
-        if not {"name", "samples"} <= set(dataset.identity):
+        with naming(f"opening data set {self.name}"):
+            dataset: Dataset = build(self)
+            identity = dataset.identity
+        if not {"name", "samples"} <= set(identity):
             raise ContractError(
                 f"the identity of data set {self.name} lacks 'name' or 'samples': return a dict "
                 "with both, and whatever else decides the samples."

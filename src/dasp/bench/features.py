@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dasp.bench.code import code_of_features
-from dasp.bench.datasets import Dataset
+from dasp.bench.datasets import Dataset, Samples
 from dasp.bench.references import model_digest
 from dasp.bench.store import Array, Store, gather
-from dasp.core.errors import DataError
+from dasp.core.errors import DataError, naming
 from dasp.core.types import Inputs, Tokens
 from dasp.methods.base import device_of
 from dasp.streams.domains import Domain
@@ -132,10 +132,10 @@ class Features:
             inputs = self.get(FeatureSpec(spec.modality, spec.domain, encoded=False))
             yield from self._encode(spec, inputs)
             return
-        samples = self.dataset.samples(spec.modality, own_domain(spec))
+        samples = self.dataset.samples(spec.modality, domain := own_domain(spec))
         for start in range(0, len(samples), CHUNK):
             rows = range(start, min(start + CHUNK, len(samples)))
-            yield np.stack([samples[row].inputs[spec.modality].numpy() for row in rows])
+            yield np.stack([_read(samples, row, spec.modality, domain) for row in rows])
 
     @torch.no_grad()
     def _encode(self, spec: FeatureSpec, inputs: Array) -> Iterator[Array]:
@@ -160,13 +160,20 @@ def own_domain(spec: FeatureSpec) -> Domain | None:
     return spec.domain if spec.domain and spec.domain.modality == spec.modality else None
 
 
+def _read(samples: Samples, row: int, modality: str, domain: Domain | None) -> Array:
+    """Return one modality of a sample; an error of a user's own data set names both."""
+    with naming(f"reading {modality} of sample {row} ({domain or 'clean'})"):
+        return samples[row].inputs[modality].numpy()
+
+
 def digest_on(dataset: Dataset, model: nn.Module, reference: str = "") -> str:
     """Return the digest of a model; a user's own is asked about the first sample of a data set."""
 
     def first() -> Inputs:
         names: tuple[str, ...] = tuple(model.modalities)  # type: ignore[arg-type]
-        samples = {name: dataset.samples(name, None)[0].inputs[name] for name in names}
-        return {name: value[None].to(device_of(model)) for name, value in samples.items()}
+        samples = {name: _read(dataset.samples(name, None), 0, name, None) for name in names}
+        tensors = {name: torch.from_numpy(value) for name, value in samples.items()}
+        return {name: value[None].to(device_of(model)) for name, value in tensors.items()}
 
     return model_digest(model, reference, first)
 

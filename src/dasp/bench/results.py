@@ -7,7 +7,7 @@ that is the key of the run: a run with the same key is never run twice. Results 
     runs.jsonl.gz     the same, one line per run, once it has finished
     plans.json        which runs belong to which plan, and as which row
 
-`read_folder` reads all of it; `dasp.results(folder)` gives it as a DataFrame.
+`read_folder` reads all of it, and folders below; `dasp.results(folder)` gives it as a DataFrame.
 """
 
 import gzip
@@ -219,16 +219,29 @@ class ResultFolder:
 
 
 def read_folder(path: str | Path) -> ResultFolder:
-    """Read all results and plan records of a folder; what is damaged becomes a warning."""
+    """Read the results and plan records of a folder and of all folders below it, as one.
+
+    What is damaged becomes a warning; `InputError` is raised if nothing can be read.
+    """
     root = Path(path)
     if not root.is_dir():
         raise InputError(f"{root} is not a directory: give the folder that `dasp bench` wrote.")
-    folder = ResultFolder(root, plans=read_plans(root))
-    for name, _, _, found in _entries(root):
-        if isinstance(found, Result):
-            folder.results.setdefault(found.run.key, found)
-        else:
-            folder.warnings.append(f"{name} was left out: {found}. Run the plan again.")
+    folder = ResultFolder(root)
+    for place in [root, *sorted(inner for inner in root.rglob("*") if inner.is_dir())]:
+        if not (place / PACKED).exists() and not any((place / "runs").glob("[!.]*.json")):
+            continue
+        try:
+            plans, entries = read_plans(place), list(_entries(place))
+        except DataError as error:
+            folder.warnings.append(str(error))
+            continue
+        folder.plans += plans
+        for file, line, _, found in entries:
+            if isinstance(found, Result):
+                folder.results.setdefault(found.run.key, found)
+            else:
+                name = file.relative_to(root).as_posix() + line
+                folder.warnings.append(f"{name} was left out: {found}. Run the plan again.")
     _name_models(folder.results)
     if not folder.results:
         why = f" ({'; '.join(folder.warnings)})" if folder.warnings else ""
@@ -248,17 +261,17 @@ def _name_models(results: dict[str, Result]) -> None:
         results[key] = replace(result, run=replace(result.run, model=model))
 
 
-def _entries(root: Path) -> Iterator[tuple[str, Path, str, Result | ValueError]]:
-    """Yield name, file and text of every result of a folder, and the result or what is wrong.
+def _entries(root: Path) -> Iterator[tuple[Path, str, str, Result | ValueError]]:
+    """Yield file, line and text of every result of a folder, and the result or what is wrong.
 
     Single files come first: what another process packs meanwhile is then found in the packed file.
     """
     for path in sorted((root / "runs").glob("[!.]*.json")):
         with suppress(FileNotFoundError):
             text = path.read_text(encoding="utf-8", errors="replace")
-            yield f"runs/{path.name}", path, text, _parsed(text)
+            yield path, "", text, _parsed(text)
     for number, line in enumerate(_packed_lines(root / PACKED), start=1):
-        yield f"{PACKED}, line {number},", root / PACKED, line, _parsed(line)
+        yield root / PACKED, f", line {number},", line, _parsed(line)
 
 
 def _parsed(text: str) -> Result | ValueError:
@@ -323,7 +336,7 @@ def pack(folder: Path, without: Collection[str] = ()) -> Path:
     results: dict[str, dict[str, Any]] = {}
     damaged: list[str] = []
     with claimed(folder, "pack", wait=True):
-        for _, path, text, found in _entries(folder):
+        for path, _, text, found in _entries(folder):
             if isinstance(found, Result):
                 moved += [path] if path != packed else []
                 if found.run.key not in without:

@@ -7,7 +7,7 @@ from dasp.bench.code import edited_files
 from dasp.bench.cost import measure_costs
 from dasp.bench.engines import Engine, Workspace, local
 from dasp.bench.plan import EFFICIENCY, Job, Plan
-from dasp.bench.results import PlanRecord, Result, finished, pack, read_folder, write_plan
+from dasp.bench.results import PlanRecord, Result, finished, pack, write_plan
 from dasp.core.files import remove_parts
 
 
@@ -41,7 +41,7 @@ def run_plan(
     elif todo:
         (engine or local.run)(todo, workspace, show)
     pack(workspace.results)
-    results = read_folder(workspace.results).results
+    results = finished(workspace.results)
     found: dict[str, list[Result]] = {}
     for label, job in jobs:
         found.setdefault(label, []).append(results[job.run.key])

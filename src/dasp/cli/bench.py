@@ -15,7 +15,6 @@ from dasp.bench.datasets import DataOptions
 from dasp.bench.engines import Workspace, open_engine
 from dasp.bench.plan import EFFICIENCY, Plan, load_plans, of_methods, with_methods, with_settings
 from dasp.bench.runner import run_plan, survey
-from dasp.cli.report import publish
 from dasp.core.errors import OptionError
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]
@@ -73,6 +72,9 @@ class BenchOptions:
 def bench(words: Sequence[str]) -> int:
     """Run methods on streams, and write a table and a report."""
     chosen = parse(words)
+    # Not before the flags are read: a misspelt one should not wait for pandas and matplotlib.
+    from dasp.cli.report import publish
+
     plans = {key: _selected(options, len(chosen) == 1) for key, options in chosen.items()}
     options = next(iter(chosen.values()))
     cluster = ("address", "cpus_per_run", "gpus_per_run")

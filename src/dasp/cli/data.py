@@ -16,7 +16,7 @@ import tyro
 from dasp.core.errors import OptionError, failure_lines, unknown_name
 from dasp.core.files import check_writable
 from dasp.data.check import check_tree
-from dasp.data.clips import SPECS, Manifest, open_manifest
+from dasp.data.clips import SPECS, Clip, Manifest, open_manifest
 from dasp.data.grid import WordClip, find_clips
 from dasp.data.inertial import Segment, find_segments, people_of
 from dasp.data.prepare import prepare_tree
@@ -195,7 +195,7 @@ def preview(
         segments = find_segments(data.root, people_of(data.split))
         read = partial(sheets.segment_samples, _named(segments, clip))
     else:
-        read = partial(sheets.clip_samples, data.manifest().find(clip))
+        read = partial(sheets.clip_samples, _named(data.manifest().clips, clip))
     check_writable(out)
     damage = DomainDamage(Domain("video", "frost", 1), seed, frost_dir, noise_dir)
     for path in sheets.save_sheets(sheets.draw_sheets(read(), damage), out):
@@ -203,11 +203,11 @@ def preview(
     return 0
 
 
-Recording = TypeVar("Recording", WordClip, Segment)
+Recording = TypeVar("Recording", Clip, WordClip, Segment)
 
 
 def _named(items: Sequence[Recording], name: str | None) -> Recording:
-    """Return the word or segment with this id, by default the first."""
+    """Return the clip, word or segment with this id, by default the first."""
     by_id = {item.id: item for item in items}
     if name is not None and name not in by_id:
         raise OptionError(unknown_name("clip", name, by_id)[:300])

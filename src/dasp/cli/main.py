@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from dasp.core.errors import DaspError, unknown_name
+    from dasp.core.errors import DEBUG, DaspError, unknown_name
     from dasp.core.version import __version__
 
     if words == ["--version"]:
@@ -75,6 +76,8 @@ def _run(words: list[str]) -> int:
         else:
             result = tyro.cli(command, prog=f"dasp {name}", args=rest)
     except DaspError as error:
+        if os.environ.get(DEBUG):
+            traceback.print_exception(error)
         return _error(str(error))
     except BrokenPipeError:  # the reader of the output, `head` perhaps, has closed it
         sys.stderr.close()

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from dasp.report.frame import read_results
+from dasp.bench.results import read_folder
 from dasp.report.render import print_summary, write_files, write_page
 from dasp.report.sections import sections_of
 
@@ -33,7 +33,7 @@ def report(results: Path, /, out: Path | None = None, figures: bool = False) -> 
 
 def publish(results: Path, out: Path, only: Collection[str] = (), figures: bool = False) -> int:
     """Write the report of a folder and sum it up, or `only` some plans; 1 if a file is damaged."""
-    found = read_results(results)
+    found = read_folder(results)
     sections, page = sections_of(found), out / "report.html"
     write_page(sections, page, shlex.join(["dasp", *sys.argv[1:]]), found.warnings)
     write_files(sections, out, for_print=figures)

@@ -1,8 +1,13 @@
 """The errors of this library. Each message says what was wrong, where, and what to do."""
 
 import difflib
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+DEBUG = "DASP_DEBUG"  # environment variable; if it is set, a command also prints the traceback
 
 
 class DaspError(Exception):
@@ -35,6 +40,29 @@ class WeightsError(DaspError, RuntimeError):
 
 class DataError(DaspError, RuntimeError):
     """A data set, a list or a media file is missing, damaged or contradictory."""
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Turn an exception of a user's own code into one error: what failed, why, and in which line.
+
+    >>> with naming("sample 3 of my data"):
+    ...     {}["label"]
+    Traceback (most recent call last):
+    dasp.core.errors.DataError: sample 3 of my data failed with KeyError: 'label' ...
+    """
+    try:
+        yield
+    except DaspError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if "site-packages" not in frame.filename][-1]
+        where = f"{Path(own.filename).name}, line {own.lineno}"
+        raise DataError(
+            f"{what} failed with {type(error).__name__}: {error} ({where}); "
+            f"{DEBUG}=1 in front of the command shows the traceback."
+        ) from error
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:

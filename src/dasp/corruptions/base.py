@@ -76,8 +76,8 @@ def corrupt_frame(
     frost_dir: Folder = None,
 ) -> Image:
     """Corrupt an (H, W, 3) uint8 frame by (seed, name, severity, sample_id); severity 0 copies."""
-    _check(image, np.uint8, 3, "a frame must be an (H, W, 3) uint8", "convert it to RGB first")
-    return _corrupt("video", image, name, severity, seed, sample_id, folder=frost_dir)
+    check_array(image, np.uint8, 3, "a frame must be an (H, W, 3) uint8", "convert it to RGB first")
+    return corrupt("video", image, name, severity, seed, sample_id, folder=frost_dir)
 
 
 def corrupt_sound(
@@ -91,8 +91,8 @@ def corrupt_sound(
 ) -> Wave:
     """Corrupt a (samples,) float32 sound in [-1, 1] by (seed, name, severity, sample_id)."""
     remedy = "mix it to mono and scale it to [-1, 1] first"
-    _check(wave, np.float32, 1, "a sound must be a non-empty (samples,) float32", remedy)
-    return _corrupt("audio", wave, name, severity, seed, sample_id, sample_rate, folder=noise_dir)
+    check_array(wave, np.float32, 1, "a sound must be a non-empty (samples,) float32", remedy)
+    return corrupt("audio", wave, name, severity, seed, sample_id, sample_rate, folder=noise_dir)
 
 
 def corrupt_depth(
@@ -100,11 +100,12 @@ def corrupt_depth(
 ) -> Depth:
     """Corrupt an (H, W) uint16 depth map by (seed, name, severity, sample_id)."""
     wanted = "a depth map must be a non-empty (H, W) uint16"
-    _check(depth, np.uint16, 2, wanted, "convert it to millimetres first")
-    return _corrupt("depth", depth, name, severity, seed, sample_id)
+    check_array(depth, np.uint16, 2, wanted, "convert it to millimetres first")
+    return corrupt("depth", depth, name, severity, seed, sample_id)
 
 
-def _check(array: NDArray[Any], dtype: type, axes: int, wanted: str, remedy: str) -> None:
+def check_array(array: NDArray[Any], dtype: type, axes: int, wanted: str, remedy: str) -> None:
+    """Refuse an array of another type or shape; three axes end with three values, as of colours."""
     given = isinstance(array, np.ndarray)
     fits = given and array.dtype == dtype and array.ndim == axes and array.size > 0
     if not fits or (axes == 3 and array.shape[2] != 3):
@@ -112,7 +113,7 @@ def _check(array: NDArray[Any], dtype: type, axes: int, wanted: str, remedy: str
         raise InputError(f"{wanted} array, not {found}: {remedy}.")
 
 
-def _corrupt(
+def corrupt(
     modality: str,
     array: NDArray[Any],
     name: str,
@@ -122,6 +123,7 @@ def _corrupt(
     *more: Any,
     folder: Folder = None,
 ) -> NDArray[Any]:
+    """Corrupt an array by name; `more` and `folder` are what its modality's corruptions take."""
     entry = registry(modality)[name]
     if isinstance(severity, bool) or severity not in range(6):
         raise OptionError(f"severity must be 0 (clean) to 5, not {severity!r}.")

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dasp.core.errors import InputError
 from dasp.core.sensors import SENSORS, kinds_of
-from dasp.corruptions.base import _corrupt, corruption
+from dasp.corruptions.base import check_array, corrupt, corruption
 
 Signal = NDArray[np.float32]  # (steps, triads, 3); m/s², rad/s or shares of the earth's field
 Floats = NDArray[np.float64]
@@ -72,21 +72,15 @@ def corrupt_inertial(
     scale = np.array([SENSORS[kind] for kind in kinds])[:, None]  # (triads, 1)
     body = WornOn(one_unit, None if others is None else others.astype(np.float64) / scale)
     values = signal.astype(np.float64) / scale
-    damaged = _corrupt(modality, values, name, severity, seed, sample_id, body)
+    damaged = corrupt(modality, values, name, severity, seed, sample_id, body)
     if severity == 0:
         return signal.copy()
     return np.asarray(np.rint(damaged * scale / GRID) * GRID, np.float32)
 
 
 def _check(signal: Signal, modality: str) -> None:
-    given = isinstance(signal, np.ndarray)
-    fits = given and signal.dtype == np.float32 and signal.ndim == 3 and signal.size > 0
-    if not fits or signal.shape[2] != 3:
-        found = f"{signal.shape} {signal.dtype}" if given else type(signal).__name__
-        raise InputError(
-            f"an inertial signal must be a non-empty (steps, triads, 3) float32 array, not {found}:"
-            " put the x, y and z of each sensor side by side first."
-        )
+    wanted = "an inertial signal must be a non-empty (steps, triads, 3) float32"
+    check_array(signal, np.float32, 3, wanted, "put the x, y, z of each sensor side by side first")
     if not np.isfinite(signal).all():
         raise InputError("the signal contains NaN or infinite values: read the file again.")
     if modality not in SENSORS and signal.shape[1] != len(SENSORS):

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from dasp.core.errors import DataError, OptionError, cause, unknown_name
+from dasp.core.errors import DataError, cause, unknown_name
 from dasp.core.files import atomic_path
 from dasp.core.registry import Registry
 
@@ -88,13 +88,6 @@ class Manifest:
         """Return the number of clips per class, empty classes included."""
         counts = Counter(c.label for c in self.clips)
         return {name: counts[index] for index, name in enumerate(self.classes)}
-
-    def find(self, clip_id: str | None) -> Clip:
-        """Return the clip with this id, by default the first clip."""
-        by_id = {clip.id: clip for clip in self.clips}
-        if clip_id is not None and clip_id not in by_id:
-            raise OptionError(unknown_name("clip", clip_id, by_id)[:300])
-        return self.clips[0] if clip_id is None else by_id[clip_id]
 
     def first(self, count: int) -> "Manifest":
         """Return the manifest of the first `count` clips."""

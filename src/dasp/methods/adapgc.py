@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 import torch.nn.functional as F
@@ -136,7 +137,7 @@ class Adapgc(Method):
     Needs 3·C·F² numbers for two modalities and learns nothing from a batch that lacks one.
     """
 
-    version = 1
+    version = 2
     published = "2026-06"
     sharded = "it keeps statistics of features, which stay on their rank"
     tunes_encoder = True
@@ -216,6 +217,10 @@ class Adapgc(Method):
         count = int(self.updates)
         self.shadow.follow(1 - min(self.decay, (1 + count) / (10 + count)))
 
+    def predicting(self) -> AbstractContextManager[None]:
+        """Let the averaged weights predict."""
+        return self.shadow.in_place()
+
     @torch.no_grad()
     def predict(self, batch: Inputs) -> Prediction:
         """Add the Gaussian scores to the logits under the averaged weights."""
@@ -224,7 +229,7 @@ class Adapgc(Method):
         else:
             scores = self.joint(self.head_features(self.forward(batch)))
         self._scored = None
-        with self.shadow.in_place():
+        with self.predicting():
             return Prediction(self.forward(batch).logits + self.gamma * scores)
 
     @torch.no_grad()

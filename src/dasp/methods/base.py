@@ -6,7 +6,7 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -119,6 +119,10 @@ class Method(nn.Module, ABC):
     def predict(self, batch: Tokens) -> Prediction:
         """Predict with the current state, without changing it."""
         return Prediction(self.forward(batch).logits)
+
+    def predicting(self) -> AbstractContextManager[None]:
+        """Return the block in which the model has the weights that predict, if it has others."""
+        return nullcontext()
 
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
         """Return the tokens {name: (B, N, D)} that the fusion receives in the current state."""

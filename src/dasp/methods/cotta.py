@@ -1,6 +1,7 @@
 """CoTTA: learn from an averaged teacher's augmented predictions, and return to source at random."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,7 @@ class Cotta(Method):
     loss has no gradient but rounding noise, which Adam would blow up: such a step is skipped.
     """
 
-    version = 1
+    version = 2
     published = "2022-06"
     sharded = "it draws for weights after the update, on each rank anew"
     tunes_encoder = True
@@ -98,6 +99,10 @@ class Cotta(Method):
                 back = torch.rand(weight.shape, generator=self.generator) < self.restore
                 weight.copy_(torch.where(back.to(weight.device), source, weight))
 
+    def predicting(self) -> AbstractContextManager[None]:
+        """Let the averaged weights predict."""
+        return self.teacher.in_place()
+
     def predict(self, batch: Inputs) -> Prediction:
         """Predict with the teacher; random augmentations are the same in every call."""
         return Prediction(self._teach(batch, torch.Generator().manual_seed(self.seed))[0])
@@ -107,7 +112,7 @@ class Cotta(Method):
         """Return the teacher's logits, and whether they are an average over augmentations."""
         with self.anchor.in_place():
             sure = self.forward(batch).logits.softmax(dim=1).amax(dim=1).mean()
-        with self.teacher.in_place():
+        with self.predicting():
             if sure >= self.ap:
                 return self.forward(batch).logits, False
             views = (

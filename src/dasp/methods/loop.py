@@ -565,7 +565,7 @@ class Loop:
             batch = checked(batch, method, kind)
             self._meet(batch, f"{kind} alone")
             tokens = self._prepared(batch, kind)
-            with torch.no_grad(), self._precision():
+            with torch.no_grad(), self._precision(), method.predicting():
                 owner = type(method) if learns_from(method, tokens) else Method
                 adapted = owner.adapted_tokens(method, tokens)
                 return {name: method.fuse({name: own}).logits for name, own in adapted.items()}
@@ -575,7 +575,8 @@ class Loop:
         with self._precision():
             if learns_from(self.method, batch):
                 return self.method.predict(batch)
-            logits = self.method.fuse(Method.adapted_tokens(self.method, batch)).logits
+            with self.method.predicting():
+                logits = self.method.fuse(Method.adapted_tokens(self.method, batch)).logits
             return Prediction(self.method.group.gather(logits))
 
     def _rebalanced(self, logits: Tensor) -> Tensor:
@@ -593,8 +594,8 @@ def learns_from(method: Method, batch: Tokens) -> bool:
     A method that treats modalities alike runs as usual on those present: weights of an absent one
     get no gradient and stay. A method that weighs modalities against each other learns nothing:
     one for exactly two of them, one that trains how the fusion attends, and one that says so
-    (`Method.learns_from_part`). The model's current weights then predict, without what the method
-    put around them.
+    (`Method.learns_from_part`). The current weights (an averaged teacher's, if that predicts) then
+    predict, without what the method put around them.
     """
     if len(batch) == len(method.model.modalities):
         return True

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -104,7 +105,7 @@ class Rotta(Method):
     a modality. `augment` names the augmentation that the student sees.
     """
 
-    version = 1
+    version = 2
     published = "2023-06"
     sharded = "it remembers samples in their order, which stay on their rank"
     tunes_encoder = True
@@ -169,9 +170,13 @@ class Rotta(Method):
         """Let the teacher follow the student."""
         self.teacher.follow(self.nu)
 
+    def predicting(self) -> AbstractContextManager[None]:
+        """Let the averaged weights predict."""
+        return self.teacher.in_place()
+
     def predict(self, batch: Inputs) -> Prediction:
         """Predict with the teacher."""
-        with self.teacher.in_place():
+        with self.predicting():
             return Prediction(self.forward(batch).logits)
 
     def _loss(self, batch: Inputs) -> Tensor:

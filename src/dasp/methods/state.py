@@ -265,7 +265,8 @@ class Memory:
                 continue
             grows, single = name.startswith("buffer/"), moment and value.numel() == 1
             fits = single or (value.ndim == like.ndim if grows else value.shape == like.shape)
-            if value.dtype != like.dtype or not fits:
+            counts = single and value.dtype == torch.float32  # Adam counts its steps in float32
+            if not fits or (value.dtype != like.dtype and not counts):
                 yield f"{name} has {_kind(value)} instead of {_kind(like)}"
             elif not grows and not torch.isfinite(value).all():
                 yield f"{name} has values that are not finite"

@@ -209,7 +209,8 @@ def stream_chart(group: RunGroup, looks: Looks) -> Chart:
     axes.set_ylabel("accuracy, %")
     add_legend(figure, right.columns, looks)
     caption = (
-        f"Accuracy along the {pretty(protocol)} stream: running mean over {window} batches, "
+        f"Accuracy along the {pretty(protocol)} stream: "
+        f"{f'running mean over {window} batches' if window > 1 else 'of each batch'}, "
         "mean of all runs. Below: the domains; V, A and D are damage to video, audio and depth."
     )
     return Chart(slug(f"accuracy-{protocol}"), caption, figure)

@@ -1,4 +1,4 @@
-"""Results as a pandas DataFrame, and the folders that they are read from."""
+"""Results as a pandas DataFrame, and names in it as text."""
 
 import json
 import re
@@ -8,8 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from dasp.bench.results import COST, PACKED, STREAM, PlanRecord, ResultFolder, read_folder
-from dasp.core.errors import DataError, InputError
+from dasp.bench.results import COST, STREAM, PlanRecord, ResultFolder, read_folder
 
 CLEAN, MISSING = "clean", "missing"
 
@@ -38,7 +37,7 @@ def results(folder: str | Path) -> pd.DataFrame:
     >>> frame = dasp.results("results/sound")  # doctest: +SKIP
     >>> frame.groupby(["protocol", "label"])[["right", "seen"]].sum()  # doctest: +SKIP
     """
-    found = read_results(folder)
+    found = read_folder(folder)
     records = []
     for plan in [*found.plans, *leftover(found)]:
         for label, key in plan.rows:
@@ -64,33 +63,6 @@ def results(folder: str | Path) -> pd.DataFrame:
                 counts = {"right": domain.right, "seen": domain.seen, "accuracy": share}
                 records.append({**shared, **place, **counts, "key": key})
     return pd.DataFrame.from_records(records)
-
-
-def read_results(folder: str | Path) -> ResultFolder:
-    """Read a folder of results and all folders of results below it, as one.
-
-    What is damaged becomes a warning; `InputError` is raised if nothing can be read.
-    """
-    root = Path(folder)
-    if not root.is_dir():
-        raise InputError(f"{root} is not a directory: give the folder that `dasp bench` wrote.")
-    whole = ResultFolder(root)
-    for path in [root, *sorted(p for p in root.rglob("*") if p.is_dir())]:
-        if not (path / PACKED).exists() and not any((path / "runs").glob("[!.]*.json")):
-            continue
-        try:
-            found = read_folder(path)
-        except (InputError, DataError) as error:
-            whole.warnings.append(str(error))
-            continue
-        place = "" if path == root else f"{path.relative_to(root).as_posix()}/"
-        whole.results |= found.results
-        whole.plans += found.plans
-        whole.warnings += [place + warning for warning in found.warnings]
-    if not whole.results:
-        why = f" ({'; '.join(whole.warnings)})" if whole.warnings else ""
-        raise InputError(f"{root} holds no results{why}: make some with `dasp bench`.")
-    return whole
 
 
 def leftover(found: ResultFolder) -> list[PlanRecord]:

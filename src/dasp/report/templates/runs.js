@@ -79,10 +79,11 @@ function draw(key) {
     name: modality, colour: ["#8a1c3b", "#1f4fa3", "#00805d", "#a87400"][n % 4], values,
   }));
   const facts = { ...run.facts, key };
+  const smooth = window > 1 ? `running mean over ${window} batches` : "of each batch";
   page.innerHTML =
     `<nav aria-label="Run">${[...up, step(here - 1, "previous"), step(here + 1, "next")].join(" ")}</nav>` +
     `<h2 tabindex="-1">${safe(name)}</h2>` +
-    chart([{ name: "accuracy, %", colour: "#c74a00", values: mean }], stream, `Accuracy along the stream, running mean over ${window} batches.`) +
+    chart([{ name: "accuracy, %", colour: "#c74a00", values: mean }], stream, `Accuracy along the stream, ${smooth}.`) +
     (scores.length ? chart(scores, stream, "Diagnostic scores. Below: tinted where the modality is damaged, a bar where it was named.", run.named) : "") +
     domainTable(run, stream) +
     `<dl>${Object.entries(facts).map(([term, value]) => `<dt>${safe(term)}</dt><dd>${safe(words(value))}</dd>`).join("")}</dl>`;
