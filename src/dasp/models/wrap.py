@@ -148,6 +148,12 @@ class Wrapped(nn.Module):
         noise = torch.randn(tokens.shape, generator=torch.Generator().manual_seed(0))
         return tokens + spread * noise.to(tokens)
 
+    def _linear_head(self) -> tuple[nn.Module, nn.Linear]:
+        """Return (before, linear) as `dasp.core.contract.HasLinearHead` says."""
+        (linear,) = self._heads()
+        assert isinstance(linear, nn.Linear)
+        return nn.Identity(), linear
+
     def close(self) -> None:
         """Leave the model as it was before `wrap`."""
         if not self.closed:
@@ -452,6 +458,9 @@ def _check_agreement(wrapped: Wrapped, inputs: Inputs) -> None:
                 f"from '{name}' alone the model predicts NaN or Inf: give absent=\"mean\", or a "
                 "tensor, that stands for the feature of the others."
             )
+    heads = wrapped._heads()
+    if heads and isinstance(heads[0], nn.Linear) and _near(heads[0](fused.embedding), fused.logits):
+        wrapped.linear_head = wrapped._linear_head  # type: ignore[assignment]
 
 
 def _near(one: Tensor, other: Tensor) -> bool:
