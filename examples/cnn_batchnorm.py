@@ -3,7 +3,7 @@
     .venv/bin/python examples/cnn_batchnorm.py
 
 Trained for a few seconds on synthetic sensors, then the picture loses contrast. Tent and EATA train
-the BatchNorms and normalise by the statistics of each batch; DASP leaves the encoders as they are.
+the BatchNorms and normalise by the statistics of each batch, which undoes most of such a damage.
 """
 
 import torch
@@ -59,7 +59,7 @@ def main() -> None:
         optimizer.step()
     model.eval()
 
-    for method in ("source", "tent", "eata", "dasp"):
+    for method in ("source", "tent", "eata"):
         torch.manual_seed(1)
         encoders = {"spectrogram": "hears", "picture": "sees"}
         wrapped = dasp.wrap(model, encoders=encoders, head="classifier", inputs=draw(patterns)[0])

@@ -50,7 +50,8 @@ class Adapting(pl.LightningModule):
         super().__init__()
         encoders = {"audio": "audio_net", "video": "video_net"}
         self.model = dasp.wrap(model, encoders=encoders, head="head", inputs=inputs)
-        self.tta = dasp.adapt(self.model, method)
+        options = {"delta": 0.0} if method == "dasp" else {}  # flag a sensor at any gap
+        self.tta = dasp.adapt(self.model, method, **options)
 
     def predict_step(self, batch, batch_idx, dataloader_idx=0):  # noqa: ARG002
         inputs, labels = batch
