@@ -8,6 +8,7 @@ A page has marked blocks; what stands between the marks is made here and never b
     <!-- goals -->  <!-- machine FILE -->  <!-- growth -->
     <!-- accuracy FOLDER PLAN -->  <!-- gains FOLDER PLAN -->  <!-- streams FOLDER -->
     <!-- main FOLDER FOLDER -->             tables of results, see result_tables.py
+    <!-- leaderboard FOLDER -->             see leaderboard.py
     <!-- end -->
 
 `tests/benchmarks` fails where a page disagrees with the files.
@@ -25,6 +26,7 @@ from dasp.core.files import atomic_path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+from leaderboard import leaderboard
 from measuring import RESULTS, ROOT, find, shown, table, table_of, words
 from result_tables import TABLES
 from run import goal_table
@@ -52,6 +54,8 @@ def filled(text: str, results: Path) -> str:
         opening, kind, what, _, closing = match.groups()
         if kind in TABLES:
             return f"{opening}{TABLES[kind](what)}{closing}"
+        if kind == "leaderboard":
+            return f"{opening}{leaderboard(what)}{closing}"
         made = {"figures": figures, "goals": goals, "machine": machine, "growth": growth}[kind]
         return f"{opening}{made(what, results)}{closing}"
 

@@ -162,6 +162,17 @@ def test_a_fault_of_a_users_data_set_is_one_line_that_names_the_sample(
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("import json\n\n\ndef build(_):\n    json.loads('')\n", 5), ("def build(:\n", 1)],
+)
+def test_a_data_set_that_cannot_be_opened_is_named_with_the_line_of_the_user(tmp_path, text, line):
+    own = tmp_path / "mine.py"
+    own.write_text(text)
+    with pytest.raises(DataError, match=rf"opening data set .*Error: .*\(mine\.py, line {line}\);"):
+        DataOptions(f"{own}:build").open()
+
+
 def test_a_data_set_of_the_users_own(plan, workspace, tmp_path):
     own = replace(plan, data=DataOptions(f"{SMALL}:Levels"), methods={"dasp": MethodRow("dasp")})
     for result in run_plan(own, workspace, show=False)["dasp"]:

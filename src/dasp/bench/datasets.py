@@ -127,8 +127,8 @@ class DataOptions:
     @lru_cache(maxsize=8)  # noqa: B019 - options are small
     def open(self) -> Dataset:
         """Open the data set; a process opens it once."""
-        build = from_file(self.name) if ".py:" in self.name else DATASETS[self.name]
         with naming(f"opening data set {self.name}"):
+            build = from_file(self.name) if ".py:" in self.name else DATASETS[self.name]
             dataset: Dataset = build(self)
             identity = dataset.identity
         if not {"name", "samples"} <= set(identity):

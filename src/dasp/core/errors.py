@@ -1,6 +1,7 @@
 """The errors of this library. Each message says what was wrong, where, and what to do."""
 
 import difflib
+import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 DEBUG = "DASP_DEBUG"  # environment variable; if it is set, a command also prints the traceback
+# Where code that is not the user's lies: Python, installed packages, this one, frozen modules.
+PLACES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), Path(__file__).parents[1])
+OTHERS = (*map(str, PLACES), "<frozen")
 
 
 class DaspError(Exception):
@@ -57,10 +61,10 @@ def naming(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if "site-packages" not in frame.filename][-1]
-        where = f"{Path(own.filename).name}, line {own.lineno}"
+        own = [frame for frame in frames if not frame.filename.startswith(OTHERS)]
+        where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
         raise DataError(
-            f"{what} failed with {type(error).__name__}: {error} ({where}); "
+            f"{what} failed with {type(error).__name__}: {error}{where}; "
             f"{DEBUG}=1 in front of the command shows the traceback."
         ) from error
 

@@ -123,8 +123,8 @@ def pull(features: Sequence[Tensor], leader: Tensor, temperature: float) -> Tens
 class Adapgc(Method):
     """Train the fusion's query, key and value maps by one loss and all norms by another.
 
-    Paper: Xu et al., "Multi-modal Test-time Adaptation via Adaptive Probabilistic Gaussian
-    Calibration", CVPR 2026.
+    Paper: "Multi-modal Test-time Adaptation via Adaptive Probabilistic Gaussian Calibration",
+    CVPR 2026.
 
     L₁ = READ's loss + w_g·cross-entropy of the prediction with softmax G(f), G the scores of
     Gaussians over the head's feature f. L₂ = w_c·`pull` of each modality towards the one whose

@@ -31,7 +31,7 @@ def two_level_loss(value: Tensor, logits: Tensor, margin: float, diversity: floa
 class Lltta(Method):
     """L = mean h·exp(.4 ln C − h) + .5·Σ p̄ log p̄, on norms and attention.
 
-    Paper: Lei et al., "Two-Level Test-Time Adaptation in Multimodal Learning", IJCNN 2025.
+    Paper: Lei and Pernkopf, "Two-Level Test-Time Adaptation in Multimodal Learning", IJCNN 2025.
 
     Trains the norms of all blocks, the attention's output maps of the first five blocks of
     one encoder and of the fusion, and the fusion's query, key and value maps.

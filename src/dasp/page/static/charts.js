@@ -10,8 +10,8 @@ export class Charts {
     place.replaceChildren();
     this.about = about;
     this.place = place;
-    this.all = [this.#scores(), new Bands(place, about)];
-    if (about.lanes.length) this.all.push(this.#accuracy());
+    this.all = about.lanes.length ? [this.#accuracy()] : [];
+    this.all.push(new Bands(place, about), this.#scores());
     this.norms = null;
     this.parts = "";
     if (!about.lanes.length) this.all.push(this.#loss());
@@ -89,7 +89,7 @@ export function tiles(point, { lanes }) {
   const all = point?.overall ?? {};
   return lanes.filter((name) => all[name] != null).map((name, place) => {
     const more = 100 * (all[name] - all[lanes[0]]);
-    const gain = place ? `${more < 0 ? "−" : "+"}${Math.abs(more).toFixed(1)}` : "all batches";
+    const gain = place ? `${more < 0 ? "−" : "+"}${Math.abs(more).toFixed(1)}` : "as trained";
     const look = laneLook(name, lanes);
     return html("li", { class: look.colour }, html("b", {}, percent(all[name])), html("span", {}, name), html("small", {}, gain));
   });
