@@ -172,8 +172,9 @@ class Method(nn.Module, ABC):
     def fuse_with_attention(self, tokens: Tokens) -> tuple[Tensor, Attention]:
         """Run the fusion: return its logits and the attention maps that the model returns, or
         those found in it."""
+        told = isinstance(self.model, HasAttentionMaps)
         with self._statistics("fuse", tokens):
-            if isinstance(self.model, HasAttentionMaps):
+            if told:
                 fused = fuse_checked(self.model, tokens, "fuse_with_attention")
             else:
                 fused = fuse_with_found_attention(self.model, tokens, self._spans(tokens))
