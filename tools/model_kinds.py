@@ -240,8 +240,8 @@ KINDS: dict[str, Callable[[], Built]] = {
 }
 
 
-def tried(build: Callable[[], Built], method: str) -> str | None:
-    """Adapt a model with a method; return why that is refused, or None."""
+def tried(build: Callable[[], Built], method: str) -> list[str]:
+    """Adapt a model with a method; return the reasons for which that is refused."""
     torch.manual_seed(0)
     model, inputs = build()
     needs_length = "stream_length" in hyperparameters(dasp.METHODS[method])
@@ -254,33 +254,32 @@ def tried(build: Callable[[], Built], method: str) -> str | None:
             assert torch.isfinite(out.logits).all(), out
             assert out.rejected is None, out
     except DaspError as error:
-        return _short(str(error))
+        return reasons(str(error))
     finally:
         model.close()  # type: ignore[operator]
-    return None
+    return []
 
 
-def _short(reason: str) -> str:
-    """Return what is lacking, without names of classes, explanations and remedies."""
-    said = reason.partition("cannot adapt ")[2].partition(": ")[2] or reason
-    said = said.removesuffix(" See docs/own_model.md.").rstrip(".")
-    parts = [part.partition(": ")[0] for part in said.split("; ")]
-    kept = [p for p in parts if not p.startswith(("none were found", "clean source samples"))]
-    return "; ".join(re.sub(r" \(LayerNorm.*?\)| and the model has .*", "", part) for part in kept)
+def reasons(error: str) -> list[str]:
+    """Return what an error says is lacking, without names of classes and explanations."""
+    found = re.findall(r"the model has no [^:;]+|defined for two modalities", error)
+    return found or re.findall(r"needs one width for tokens and embedding", error) or [error]
 
 
 def table() -> str:
     """Return the table and its legend as Markdown."""
-    reasons: dict[str, str] = {}
+    letters: dict[str, str] = {}
 
-    def cell(why: str | None) -> str:
-        return "✓" if why is None else reasons.setdefault(why, string.ascii_lowercase[len(reasons)])
+    def cell(found: list[str]) -> str:
+        for why in found:
+            letters.setdefault(why, string.ascii_lowercase[len(letters)])
+        return " ".join(letters[why] for why in found) or "✓"
 
     lines = ["| method | " + " | ".join(KINDS) + " |", "|---|" + ":-:|" * len(KINDS)]
     for method in dasp.METHODS:
         cells = [cell(tried(build, method)) for build in KINDS.values()]
         lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
-    legend = [f"- **{letter}**: {why}" for why, letter in reasons.items()]
+    legend = [f"- **{letter}**: {why}" for why, letter in letters.items()]
     return "\n".join([*lines, "", *legend]) + "\n"
 
 
