@@ -1,10 +1,10 @@
 """Adapt a PyTorch Lightning module in its predict loop.
 
-    .venv/bin/pip install -c constraints.txt -e . pytorch-lightning
+    .venv/bin/pip install -c constraints.txt -e '.[lightning]'
     .venv/bin/python examples/lightning_module.py
 
-The module is trained for a moment on synthetic sensors. `Trainer.predict` then runs a module around
-it, whose `predict_step` infers and adapts. Its sound fades half-way.
+The module is trained for a moment on synthetic sensors. Its sound fades, and the callback
+`AdaptInPredict` lets `Trainer.predict` adapt it. No line of the module is written for this library.
 """
 
 import logging
@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import dasp
+from dasp.lightning import AdaptInPredict
 
 CLASSES = 5
 
@@ -41,21 +42,6 @@ class LitPair(pl.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=3e-3)
-
-
-class Adapting(pl.LightningModule):
-    """Predict and adapt: the module that `Trainer.predict` is given."""
-
-    def __init__(self, model: pl.LightningModule, inputs: dict, method: str) -> None:
-        super().__init__()
-        encoders = {"audio": "audio_net", "video": "video_net"}
-        self.model = dasp.wrap(model, encoders=encoders, head="head", inputs=inputs)
-        options = {"delta": 0.0} if method == "dasp" else {}  # flag a sensor at any gap
-        self.tta = dasp.adapt(self.model, method, **options)
-
-    def predict_step(self, batch, batch_idx, dataloader_idx=0):  # noqa: ARG002
-        inputs, labels = batch
-        return (self.tta(inputs).logits.argmax(dim=1) == labels).float()
 
 
 class Sensors(Dataset):
@@ -88,16 +74,21 @@ def main() -> None:
     training, model = Sensors(1920, seed=1), LitPair()
     pl.Trainer(max_epochs=2, **quiet).fit(model, DataLoader(training, 64, shuffle=True))
     clean, faded = Sensors(640, seed=2), Sensors(1280, seed=3, faded=True)
-    first = next(iter(DataLoader(clean, 64)))[0]
-    for method in ("source", "dasp"):
-        adapting = Adapting(model, first, method)
-        # Lightning predicts in inference mode; the call leaves it where it learns.
-        streams = [DataLoader(part, 64) for part in (clean, faded)]
-        found = pl.Trainer(**quiet).predict(adapting, streams)
-        shares = [float(torch.cat(own).mean()) for own in found]
-        print(method, "clean {:.1%}, faded {:.1%}".format(*shares), adapting.tta)
-        adapting.tta.reset()
-        adapting.model.close()
+    inputs = next(iter(DataLoader(clean, 64)))[0]
+    names = {"audio": "audio_net", "video": "video_net"}
+
+    def wrapped(module):
+        return dasp.wrap(module, encoders=names, head="head", inputs=inputs)
+
+    for method in ("source", "tent"):
+        trainer = pl.Trainer(callbacks=[AdaptInPredict(method, model=wrapped)], **quiet)
+        streams = {"clean": clean, "faded": faded}
+        loaders = [DataLoader(part, 64) for part in streams.values()]
+        found = trainer.predict(model, loaders)  # a dasp.Outcome per batch
+        for (name, part), outcomes in zip(streams.items(), found, strict=True):
+            predicted = torch.cat([out.logits.argmax(dim=1) for out in outcomes])
+            share = (predicted == part.labels).float().mean()
+            print(f"{method}, {name}: {share:.1%}, lr {outcomes[-1].lr}")
 
 
 if __name__ == "__main__":
