@@ -57,11 +57,11 @@ def costs(model: torch.nn.Module, folder: Path, batch: int, rounds: int) -> dict
 
 def page(batches: int, size: int) -> dict[str, object]:
     """Return seconds per batch, kB per message, and the memory at six points on the way."""
+    from dasp.page.demo import Demo
     from dasp.page.runner import History
-    from dasp.page.session import demo_session
     from dasp.page.streams import BuiltInStream
 
-    session = demo_session(stream=BuiltInStream(batch=size))
+    session = Demo(stream=BuiltInStream(batch=size))
     history, seen, sizes, spent, memory = History(), -1, [], [], []
     for number in range(batches):
         spent.append(timed(lambda: history.publish(session.next())))

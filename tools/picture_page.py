@@ -17,8 +17,8 @@ from PIL import Image
 from playwright.sync_api import Page as Tab
 from playwright.sync_api import sync_playwright
 
+from dasp.page.demo import Demo
 from dasp.page.server import Page
-from dasp.page.session import demo_session
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures" / "page.png"
 SIZE = {"width": 1280, "height": 900}
@@ -32,7 +32,7 @@ def main() -> None:
     options.add_argument("--batches", type=int, default=44, help="batches before the picture")
     given = options.parse_args()
     torch.set_num_threads(1)
-    with Page(demo_session(), port=0, playing=False) as page, sync_playwright() as running:
+    with Page(Demo(), port=0, playing=False) as page, sync_playwright() as running:
         browser = running.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )

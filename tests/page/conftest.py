@@ -32,6 +32,7 @@ class Counting(Feed):
         if command.get("severity") == 9:
             raise OptionError("severity is 0 to 5, not 9.")
         self.commands.append(command)
+        return False
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ SOCKET = "ws://127.0.0.1:8710/ws"
 TOKEN = "Zm9vYmFyLWJhei1xdXV4LTAxMjM0NTY3"
 
 
-def refused(token, kind="http", query="", **headers):
+def refused(token, kind="http", query="", method="GET", **headers):
     raw = [(k.encode(), v.encode("latin-1", "replace")) for k, v in headers.items()]
-    scope = {"type": kind, "headers": raw, "query_string": query.encode()}
+    scope = {"type": kind, "method": method, "headers": raw, "query_string": query.encode()}
     return refusal(HTTPConnection(scope), token, "dasp_token")
 
 
@@ -29,12 +29,13 @@ def test_only_loopback_names_reach_a_page_without_a_token():
 
 
 @pytest.mark.parametrize("token", [None, "t"])
-def test_a_websocket_of_another_site_is_refused(token):
+def test_a_websocket_or_a_sample_of_another_site_is_refused(token):
     own = {"host": "127.0.0.1:8710", "cookie": "dasp_token=t"}
     assert refused(token, "websocket", origin=HOST, **own) is None
     assert refused(token, "websocket", **own) is None  # not a browser
     for origin in ("http://evil.example", "http://127.0.0.1:9999", "null", "http://["):
         assert "page itself" in refused(token, "websocket", origin=origin, **own)
+        assert "page itself" in refused(token, "http", method="POST", origin=origin, **own)
 
 
 @given(given=st.text(st.characters(codec="ascii", exclude_characters="&#+%;\x00"), max_size=40))
@@ -48,7 +49,9 @@ def test_only_the_token_itself_opens(given):
 @pytest.fixture
 def client(counting):
     runner = Runner(counting(), playing=False)
-    with TestClient(build_app(runner), base_url=HOST) as client:
+    app = build_app(runner)
+    app.state.feed = runner.feed
+    with TestClient(app, base_url=HOST) as client:
         yield client
         runner.stop()
 
@@ -104,3 +107,25 @@ def test_a_wrong_message_gets_an_answer_and_the_connection_stays(client, text):
         assert until(socket, lambda m: m["kind"] == "error")["message"]
         socket.send_json({"do": "step"})
         until(socket)
+
+
+def test_a_sample_is_answered_and_a_wrong_one_refused_in_words(client, monkeypatch):
+    for body in ("", "[]", '{"files": 3}', '{"files": {"a": 5}}', '{"files": {"a.npz": "eA=="}}'):
+        answer = client.post("/sample", content=body)
+        assert answer.status_code == 400
+        assert answer.text
+    feed = client.app.state.feed
+    monkeypatch.setattr(feed, "predict", lambda files: {"sizes": [len(b) for b in files.values()]})
+    answer = client.post("/sample", json={"files": {"a.npz": "aGVsbG8="}})
+    assert answer.json() == {"sizes": [5]}
+    monkeypatch.setattr("dasp.page.server.LARGEST_SAMPLE", 10)
+    assert client.post("/sample", content="x" * 11).status_code == 413
+
+
+def test_the_stream_can_be_saved(client):
+    with client.websocket_connect(SOCKET) as socket:
+        socket.send_json({"do": "step"})
+        until(socket)
+    answer = client.get("/stream.csv")
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert answer.text == "n\n0\n"

@@ -112,6 +112,33 @@ def test_it_steps_resets_plays_and_pauses(run, counting):
     until(lambda: runner.feed.number > before)
 
 
+def test_a_feed_that_waits_shows_one_batch_until_somebody_acts(run, counting):
+    feed = counting()
+    feed.waits = True
+    runner = run(feed, playing=True)
+    until(lambda: len(shown(runner)["points"]) == 1)
+    time.sleep(0.1)
+    assert feed.number == 1
+    assert shown(runner)["state"]["waiting"] is True
+    runner.control({"do": "play"})
+    until(lambda: feed.number > 1)
+    assert shown(runner)["state"]["waiting"] is False
+
+
+def test_a_control_can_start_over_and_a_batch_can_pause(run, counting):
+    feed = counting()
+    feed.control = lambda command: True
+    runner = run(feed)
+    runner.control({"do": "step"})
+    until(lambda: shown(runner)["points"])
+    runner.control({"do": "corrupt"})
+    until(lambda: feed.resets == 1)
+    feed.next = lambda: Update({"n": 0}, pause="enough")
+    runner.control({"do": "play"})
+    until(lambda: shown(runner)["state"]["note"] == "enough")
+    assert not shown(runner)["state"]["playing"]
+
+
 def test_commands_to_the_feed_do_not_speed_up_the_run(run, counting):
     runner = run(counting(), playing=True)
     runner.control({"do": "speed", "value": 0.5})

@@ -1,14 +1,17 @@
 import json
+from io import BytesIO
 
+import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 import dasp
 from dasp.core.errors import InputError, OptionError
 from dasp.core.types import Batch
 from dasp.models.toy import Toy
-from dasp.page.session import WINDOW, Session, demo_session
-from dasp.page.streams import SHOWN, BuiltInStream, UserStream
+from dasp.page.session import WINDOW, Session, explain
+from dasp.page.streams import SHOWN, UserStream
 from dasp.streams.synthetic import SyntheticWorld
 
 
@@ -109,16 +112,64 @@ def test_samples_have_pictures_names_and_sounds():
     assert len(update.samples) <= SHOWN
 
 
-def test_the_demo_has_lanes_that_start_alike_and_the_robust_one_a_threshold_of_its_own():
-    made = demo_session(stream=BuiltInStream(batch=8, pool=16))
-    update = made.next()
-    predictions = [sample["predictions"] for sample in update.samples]
-    assert all(len({str(lane) for lane in lanes.values()}) == 1 for lanes in predictions)
-    assert set(update.point["overall"]) == {"Source", "READ", "DASP"}
-    made.reset()
-    assert made.next().point == update.point
-    made = demo_session("robust", stream=BuiltInStream(batch=8, pool=16))
-    assert made.about()["profile"]
-    assert "clean samples" in made.legend
-    limit = pytest.approx(made.lanes["DASP"].method.diagnoser.limit, rel=1e-3)
-    assert made.next().point["limits"] == {"audio": limit, "video": limit}
+def test_a_wrong_diagnosis_is_explained():
+    def said(truth, biased, compares=True, scores=(0.5, 0.2)):
+        scores = dict(zip(("audio", "video"), scores, strict=True))
+        limits = dict.fromkeys(scores, 0.25)
+        point = {"truth": truth, "scores": scores, "limits": limits, "biased": biased}
+        return explain(point, "DASP", compares)
+
+    assert said({"audio": "rain 5"}, ["audio"]) is None
+    assert said({}, []) is None
+    assert said(None, ["audio"]) is None
+    assert said({"": "rain"}, []) is None
+    assert "False alarm: audio is clean, but its score 0.50 is above" in said({}, ["audio"])
+    both = {"audio": "rain 5", "video": "fog 5"}
+    assert "compares them with each other" in said(both, ["audio"])
+    assert "that of clean samples" in said(both, ["audio"], compares=False)
+    assert said({"video": "fog 1"}, []).startswith("Missed: video. Although it is damaged")
+
+
+def test_a_dropped_sample_is_predicted_with_and_without_adaptation_and_teaches_nothing(batches):
+    tta = dasp.adapt(Toy(seed=1), "tent", lr=0.05)  # it trains the model itself
+    made = Session(UserStream(batches), {"Tent": tta}, "one lane", classes=["a", "b"])
+    one = {name: value[3] for name, value in batches[0].inputs.items()}
+    file = BytesIO()
+    np.savez(file, **{name: value.numpy() for name, value in one.items()})
+    files = {"sample.npz": file.getvalue()}
+    with pytest.raises(OptionError, match="after the first batch"):
+        made.predict(files)
+    for _ in range(8):
+        made.next()
+    before, counted = tta.state()["tensors"], tta.counters["batches"]
+    shown = made.predict(files)
+    source = dasp.adapt(Toy(seed=1), "source")
+    alone = {name: value[None] for name, value in one.items()}
+    for name, logits in (("without adaptation", source(alone).logits), ("Tent", None)):
+        if logits is None:
+            with tta.frozen():
+                logits = tta(alone).logits
+        share = float(logits.softmax(1).max())
+        assert shown["predictions"][name]["share"] == pytest.approx(share, rel=1e-4)
+    assert shown["files"] == ["sample.npz"]
+    after = tta.state()["tensors"]
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert tta.counters["batches"] == counted
+    tensors = safetensors.torch.save({"audio": one["audio"]})  # one sensor, another format
+    assert "Tent" in made.predict({"x.safetensors": tensors})["predictions"]
+    for wrong, words in (
+        ({"a.mp3": b"x"}, "read="),
+        ({"a.npz": b"x"}, "cannot read a.npz"),
+        ({"smell.npy": npy(np.zeros(3))}, "not a modality"),
+        ({"audio.npy": npy(np.zeros(3))}, "samples of the stream have"),
+        ({"audio.npy": npy(np.array([{}]))}, "cannot read"),  # a pickle is never opened
+        ({}, "no arrays"),
+    ):
+        with pytest.raises(InputError, match=words):
+            made.predict(wrong)
+
+
+def npy(array):
+    file = BytesIO()
+    np.save(file, array)
+    return file.getvalue()

@@ -19,6 +19,7 @@ def corrupt(modality, corruption, severity):
 
 def test_it_plays_the_papers_order_and_begins_again():
     stream = small()
+    stream.control({"do": "order", "value": "interleaved"})
     order = [visit.conditions[0].domains[0] for visit in visits("interleaved", 5)]
     slow = {"frost", "crowd"}  # each takes seconds: only their place in the order is checked
     for domain in [*order, order[0]]:
@@ -55,6 +56,7 @@ def test_damage_chosen_by_hand_is_what_the_bench_would_load():
 
 def test_taking_over_by_hand_begins_with_the_damage_of_the_order():
     stream = small(per_domain=2)
+    stream.control({"do": "order", "value": "interleaved"})
     stream.control({"do": "severity", "value": 4})
     stream.next()
     stream.control({"do": "order", "value": "manual"})

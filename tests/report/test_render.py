@@ -12,7 +12,7 @@ from dasp.bench.results import read_folder, write_result
 from dasp.cli.report import publish, report
 from dasp.report import figures
 from dasp.report.published import read_paper
-from dasp.report.sections import sections_of
+from dasp.report.sections import ONE_RUN, sections_of
 
 VOID = {"meta", "br", "path", "use", "rect"}
 
@@ -23,6 +23,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.open, self.ids, self.links, self.outside, self.words = [], [], [], [], []
+        self.marked = []
         self.feed(text)
         assert self.open == []
 
@@ -30,6 +31,7 @@ class Page(HTMLParser):
         given = dict(attrs)
         self.ids += [given["id"]] if "id" in given else []
         self.links += [given["href"]] if tag == "a" else []
+        self.marked += [given["data-of"]] if "data-of" in given else []
         self.outside += [v for k, v in attrs if k in ("src", "href") and not v.startswith("#")]
         if tag not in VOID:
             self.open.append(tag)
@@ -81,6 +83,13 @@ def test_every_chart_is_svg_pdf_and_png_and_names_what_it_draws(charts, grid, gr
     assert figures.overview_chart(group(grid[-1]), looks) is None  # without Source
 
 
+@pytest.mark.parametrize(("samples", "said"), [(64, "running mean over 2 batches"), (16, "each")])
+def test_a_stream_says_what_its_line_is_a_mean_of(make, group, looks, samples, said):
+    chart = figures.stream_chart(group(make("source", samples=samples)), looks)
+    assert said in chart.caption
+    assert "1 batches" not in chart.caption
+
+
 def test_a_label_looks_the_same_in_every_figure():
     one, two = figures.looks_of(["tent", "source"]), figures.looks_of(["source", "tent", "x"])
     assert one["tent"] == two["tent"]
@@ -94,12 +103,16 @@ def test_the_report_of_a_folder(grid, make_cost, write, tmp_path, capsys):
     assert report(folder, out=tmp_path / "out", figures=True) == 0
     page = Page((tmp_path / "out" / "report.html").read_text())
     text = " ".join(page.words)
-    assert page.outside == []  # nothing is fetched
+    assert page.outside  # nothing is fetched: all of them are links to the files of figures
+    assert all((tmp_path / "out" / link).is_file() for link in page.outside)
+    assert {link.rpartition(".")[2] for link in page.outside} == {"svg", "pdf", "png"}
+    assert set(page.outside) <= set(page.links)
     assert "About <b>it</b>." in text
     assert {"plan-methods", "plan-costs", "run"} <= set(page.ids)
     linked = {link for link in page.links if link.startswith("#run-")}
     assert linked == {f"#run-{r.run.key}" for r in grid}
-    assert all(link[1:] in page.ids for link in set(page.links) - linked)
+    assert all(link[1:] in page.ids for link in set(page.links) - linked - set(page.outside))
+    assert {r.run.method for r in grid} <= set(page.marked)  # can be hidden and highlighted
     tables = tmp_path / "out" / "tables" / "methods"
     cells = re.findall(r"\d\d\.\d ±\d\.\d", (tables / "main.md").read_text())
     assert len(cells) >= 12
@@ -124,6 +137,15 @@ def test_the_numbers_of_a_run_are_in_the_page(make, write, tmp_path):
     assert found["scores"]["video"] == [0.3] * 4 + [0.2] * 4
     assert found["named"] == {"audio": [4, 5, 6, 7], "video": [0, 1, 2, 3]}
     assert found["clean"]["joint"] == [9, 8, 7]
+
+
+def test_one_run_per_method_cannot_rank_them(make, write, tmp_path):
+    once = write(tmp_path / "once", {"p": [("dasp", make()), ("tent", make("tent"))]})
+    twice = [(n, make(n, seed=s)) for n in ("dasp", "tent") for s in (0, 1)]
+    again = write(tmp_path / "again", {"p": twice})
+    for folder, said in ((once, True), (again, False)):
+        publish(folder, folder)
+        assert ("one run cannot rank these" in (folder / "report.html").read_text()) == said
 
 
 def test_damage_and_unfinished_plans_come_first(make, write, tmp_path, capsys):
@@ -157,7 +179,7 @@ def test_a_report_shows_whatever_a_plan_may_ask_for(make, make_cost, write, tmp_
     (section,) = sections_of(read_folder(folder))
     details = ("Options", "Every run")
     assert [part for part in section.parts if not part.title.startswith(details)]
-    assert not section.notes
+    assert list(section.notes) == [ONE_RUN] * (name == "comparison")
 
 
 def test_settings_are_shown_apart_and_what_cannot_be_shown_is_said(make, write, tmp_path):

@@ -1,18 +1,18 @@
 """The commands `dasp demo` and `dasp monitor`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 import tyro
 
 from dasp.page import show
+from dasp.page.demo import Demo
 from dasp.page.follow import LogFeed
-from dasp.page.session import demo_session
 
 
 def demo(
-    variant: Literal["released", "paper", "robust"] = "released",
+    root: Path | None = None,
     host: str = "127.0.0.1",
     port: int | None = None,
     browser: bool = True,
@@ -20,13 +20,13 @@ def demo(
     """Watch sensors go bad and the model recover, in the browser; Ctrl-C ends it.
 
     Args:
-        variant: DASP as released, DASP as in the paper, or our own method "robust".
+        root: Directory of Daily and Sports Activities, for a second stage of body-worn sensors.
         host: Address to listen at; any but a loopback address needs the printed token.
         port: Port to listen at; by default the first free one from 8710 on.
         browser: Open the page in the browser.
     """
     torch.set_num_threads(max(1, torch.get_num_threads() // 2))  # the browser draws here, too
-    show(demo_session(variant), host, port, browser)
+    show(Demo(root=root), host, port, browser)
 
 
 def monitor(

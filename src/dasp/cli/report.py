@@ -10,7 +10,7 @@ from dasp.report.render import print_summary, write_files, write_page
 from dasp.report.sections import sections_of
 
 
-def report(results: Path, /, out: Path | None = None, figures: bool = False) -> int:
+def report(results: Path, /, out: Path | None = None, figures: bool = True) -> int:
     """Turn a folder of results into tables, figures and one HTML report.
 
     Reads the results that `dasp bench` wrote, in this folder and those below it; nothing is run
@@ -18,7 +18,7 @@ def report(results: Path, /, out: Path | None = None, figures: bool = False) -> 
 
       report.html   one section per plan and one page per run; opens without network
       tables/       each table as CSV, Markdown and LaTeX, in one folder per plan
-      figures/      each figure as SVG, in one folder per plan
+      figures/      each figure as SVG, PDF and PNG, in one folder per plan
 
     Results of different data, samples, batch size or severity are shown apart, never averaged
     together. A damaged file is named and left out, and the exit code is then 1.
@@ -26,7 +26,7 @@ def report(results: Path, /, out: Path | None = None, figures: bool = False) -> 
     Args:
         results: Folder of results.
         out: Folder to write to; by default the folder of the results.
-        figures: Write each figure as PDF and PNG as well, for a paper.
+        figures: Write each figure as PDF and PNG beside the SVG, which takes a second per figure.
     """
     return publish(results, out or results, figures=figures)
 
@@ -35,7 +35,7 @@ def publish(results: Path, out: Path, only: Collection[str] = (), figures: bool 
     """Write the report of a folder and sum it up, or `only` some plans; 1 if a file is damaged."""
     found = read_folder(results)
     sections, page = sections_of(found), out / "report.html"
-    write_page(sections, page, shlex.join(["dasp", *sys.argv[1:]]), found.warnings)
+    write_page(sections, page, shlex.join(["dasp", *sys.argv[1:]]), found.warnings, figures)
     write_files(sections, out, for_print=figures)
     told = [section for section in sections if not only or section.plan.name in only]
     print_summary(told, page, found.warnings)

@@ -1,9 +1,10 @@
 """The live page: `dasp demo`, `dasp monitor LOG`, and `dasp.page.serve(tta, stream)`.
 
-A feed gives one `Update` per batch: a `Session` runs a stream through adaptations, a `LogFeed`
-follows an event log. A `Runner` drives the feed in a thread of its own and keeps the history that
-browsers read. Only `server` knows the web; it needs the extra [demo] and is imported when a page
-is opened. The front end is the plain files in `static`.
+A feed gives one `Update` per batch: a `Session` runs a stream through adaptations, the `Demo` is
+one with stages and methods to choose from, a `LogFeed` follows an event log. A `Runner` drives the
+feed in a thread of its own and keeps the history that browsers read. Only `server` knows the web;
+it needs the extra [demo] and is imported when a page is opened. The front end is the plain files in
+`static`.
 """
 
 import webbrowser
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dasp.core.errors import OptionError
 from dasp.core.extras import extra
 from dasp.methods import Adaptation
+from dasp.page.dropped import Reader, read_arrays
 from dasp.page.runner import Feed
 from dasp.page.session import Session
 from dasp.page.streams import UserStream
@@ -29,6 +31,7 @@ def serve(
     *,
     classes: Sequence[str] = (),
     sample_rate: int = 16000,
+    read: Reader = read_arrays,
     host: str = "127.0.0.1",
     port: int | None = None,
     browser: bool = True,
@@ -38,13 +41,16 @@ def serve(
 
     The stream yields inputs {name: (B, ...)}, or (inputs, labels), or `dasp.core.types.Batch`.
     With labels the page shows accuracies. Inputs (B, 3, H, W) are shown as pictures, (B, T, F) as
-    spectrograms; (B, samples) can be played.
+    spectrograms; (B, samples) can be played. A sample that is dropped on the page is predicted with
+    and without adaptation, and changes nothing.
 
     Args:
         tta: what `dasp.adapt` returned; or several by name, the last of which is watched.
         stream: batches; a list or a DataLoader starts over when the page is reset.
         classes: names of the classes.
         sample_rate: sampling rate of inputs that are waves.
+        read: turns the files of a dropped sample, {name: bytes}, into inputs {name: tensor}; by
+            default .npz, .npy and .safetensors are read, with one array per modality.
         host: address to listen at; any but a loopback address needs the token in `url`.
         port: port to listen at; by default the first free one from 8710 on.
         browser: whether to open the page in the browser.
@@ -56,7 +62,8 @@ def serve(
             raise OptionError(f"serve shows what dasp.adapt returned, not {type(one).__name__}.")
     lanes = {name or type(one.method).__name__: one for name, one in lanes.items()}
     title = f"dasp: {', '.join(lanes)}"
-    feed = Session(UserStream(stream, sample_rate), lanes, title, classes=classes)
+    own = UserStream(stream, sample_rate)
+    feed = Session(own, lanes, title, classes=classes, read=read)
     return show(feed, host, port, browser, wait)
 
 

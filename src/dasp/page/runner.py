@@ -29,9 +29,10 @@ Command = Mapping[str, Any]
 Point = dict[str, Any]
 """What the charts show of one batch, ready for JSON. `n` counts batches since the last reset.
 
-`missing`, `biased` [modality]; `scores`, `limits` {modality: number}; `norms` {part: distance from
-the source}; `loss`; `note`; `skipped` (why nothing was learned). Where they are known: `truth`
-{modality: text}, `accuracy` (of the last batches) and `overall` {lane: share}, `time`.
+`missing`, `biased` [modality]; `scores`, `limits`, `probability` {modality: number}; `norms` {part:
+distance from the source}; `loss`; `note`; `skipped` (why nothing was learned). Where they are
+known: `truth` {modality: text}, `accuracy` (of the last batches) and `overall` {lane: share},
+`miss` (where the diagnosis is wrong, and why), `time`.
 """
 
 
@@ -43,12 +44,14 @@ class Update:
     samples: list[dict[str, Any]] = field(default_factory=list)  # pictures, class, predictions
     sounds: Mapping[int, bytes] = field(default_factory=dict)  # WAV files by index of the sample
     keep: int | None = None  # after a restart or resume: drop points numbered from here on
+    pause: str = ""  # why the run pauses after this batch
 
 
 class Feed(ABC):
     """A source of updates. One thread calls `next` and `reset`; any thread may call the others."""
 
     follows = False  # True if it watches another process, which cannot be paused or stepped
+    waits = False  # True if it shows its first batch and then waits until somebody looks
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
@@ -66,9 +69,16 @@ class Feed(ABC):
         """Return the current values of the feed's own controls."""
         return {}
 
-    def control(self, command: Command) -> None:
-        """Set a control; raise OptionError and change nothing if the command is invalid."""
+    def control(self, command: Command) -> bool:
+        """Set a control and return whether the run must start over for it.
+
+        Raise OptionError and change nothing if the command is invalid.
+        """
         raise OptionError(f"'{command['do']}': {READ_ONLY}")
+
+    def predict(self, files: Mapping[str, bytes]) -> dict[str, Any]:
+        """Return what is predicted for a sample that was dropped on the page."""
+        raise OptionError(f"this page takes no samples: {', '.join(files)}.")
 
 
 class History:
@@ -131,6 +141,11 @@ class History:
                 news["state"] = self._state
             return news, self._version
 
+    def points(self) -> list[Point]:
+        """Return the points that are kept."""
+        with self._lock:
+            return [point for _, point in self._points]
+
     def sound(self, key: str, index: int) -> bytes | None:
         """Return the WAV file of a recent sample."""
         with self._lock:
@@ -143,8 +158,10 @@ class Runner:
     def __init__(self, feed: Feed, playing: bool = True) -> None:
         self.feed, self.history = feed, History()
         self.stopped = False  # whether `stop` has been called
-        self._playing, self._speed, self._note = playing, 4.0, ""
-        self._step = self._reset = False  # whether a step or a reset is to be done
+        self._waiting = playing and feed.waits  # until the first command
+        self._playing, self._note = playing and not feed.waits, ""
+        self._speed = 2.0 if feed.waits else 4.0  # slow enough to read
+        self._step, self._reset = self._waiting, False  # whether a step or a reset is to be done
         self._begun, self._idle = -math.inf, False  # of the last batch: when; whether none came
         self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="dasp-page", daemon=True)
@@ -160,6 +177,7 @@ class Runner:
     def news(self, seen: int) -> tuple[dict[str, Any] | None, int]:
         """Return what is new after version `seen`, None if nothing is, and the new version."""
         state = {"playing": self._playing, "speed": self._speed, "note": self._note}
+        state |= {"waiting": self._waiting}
         return self.history.since(seen, {**state, "speeds": SPEEDS, **self.feed.state()})
 
     def control(self, command: Command) -> None:
@@ -180,7 +198,8 @@ class Runner:
                 case "play" | "pause" | "step":
                     self._playing, self._step = do == "play", self._step or do == "step"
                 case _:
-                    self.feed.control(command)
+                    self._reset = self.feed.control(command) or self._reset
+            self._waiting = False
             self._wake.notify()
 
     def _run(self) -> None:
@@ -217,6 +236,8 @@ class Runner:
         if update is not None:
             self._note = ""
             self.history.publish(update)
+            if update.pause:
+                self._pause(update.pause)
         elif not self.feed.follows:
             self._pause(ENDED)
 

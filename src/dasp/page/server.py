@@ -15,24 +15,27 @@ import secrets
 import socket
 import threading
 import time
+from base64 import b64decode
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-import anyio
+import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, WebSocketDisconnect
-from fastapi.responses import FileResponse, PlainTextResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.requests import HTTPConnection
 
-from dasp.core.errors import OptionError, StateError
+from dasp.core.errors import DaspError, OptionError, StateError
+from dasp.page.export import csv_text
 from dasp.page.runner import Feed, Runner
 
 FIRST_PORT, PORTS = 8710, 20
 CONNECTIONS = 64  # at a time; more are refused
-LARGEST_MESSAGE = 64 * 1024  # bytes that a browser may send at once
+LARGEST_MESSAGE = 64 * 1024  # bytes that a browser may send at once by the websocket
+LARGEST_SAMPLE = 64 * 1024**2  # bytes of a sample that is dropped on the page, in base64
 STATIC = Path(__file__).parent / "static"
 REST = 0.05  # seconds between two looks for news; what is new by then is sent together
 GONE = (WebSocketDisconnect, RuntimeError)  # raised by a send after the browser has closed
@@ -159,6 +162,15 @@ def build_app(runner: Runner, token: str | None = None, cookie: str = "dasp_toke
             raise HTTPException(404, "this sound is gone: only the latest are kept.")
         return Response(wav, media_type="audio/wav")
 
+    @app.get("/stream.csv")
+    def table() -> Response:
+        name = {"Content-Disposition": 'attachment; filename="stream.csv"'}
+        return Response(csv_text(runner.history.points()), media_type="text/csv", headers=name)
+
+    @app.post("/sample")
+    async def sample(request: Request) -> Response:
+        return await _predicted(request, runner.feed)
+
     app.mount("/static", StaticFiles(directory=STATIC))
     return app
 
@@ -168,13 +180,31 @@ def refusal(request: HTTPConnection, token: str | None, cookie: str) -> str | No
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if token is None and not is_loopback(host):
         return f"this page answers on this computer only, not as '{host}'."
-    is_socket = request.scope["type"] == "websocket"
-    if is_socket and origin is not None and origin.partition("://")[2] != host:
-        return "a websocket must come from the page itself."
+    # What a foreign site may not do through the browser of a visitor: read news, send a sample.
+    acts = request.scope["type"] == "websocket" or request.scope.get("method") == "POST"
+    if acts and origin is not None and origin.partition("://")[2] != host:
+        return "this must come from the page itself."
     given = request.query_params.get("token") or request.cookies.get(cookie) or ""
     if token is not None and not secrets.compare_digest(given.encode(), token.encode()):
         return "open the address that was printed where the page was started: it has a token."
     return None
+
+
+async def _predicted(request: Request, feed: Feed) -> Response:
+    """Answer a sample {"files": {name: base64}} with its predictions, or say what is wrong."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_SAMPLE:
+            return PlainTextResponse(f"a sample has at most {LARGEST_SAMPLE} bytes.", 413)
+    try:
+        given = json.loads(body)["files"]
+        files = {str(name): b64decode(content) for name, content in given.items()}
+        return JSONResponse(await anyio.to_thread.run_sync(feed.predict, files))
+    except DaspError as error:
+        return PlainTextResponse(str(error), 400)
+    except Exception as error:  # not a sample, or from the user's model or reader: say it, go on
+        return PlainTextResponse(f"{type(error).__name__}: {error}", 400)
 
 
 async def _talk(line: WebSocket, runner: Runner) -> None:

@@ -1,6 +1,6 @@
 """Run one stream through several adaptations side by side, and say what a page shows of them."""
 
-import copy
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,49 +8,49 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from dasp.core.errors import OptionError
 from dasp.core.types import Diagnosis, Inputs, Outcome, Tokens
-from dasp.data.shapes import NAMES, SoundingShapes
-from dasp.methods import Adaptation, adapt
+from dasp.methods import Adaptation
 from dasp.methods.dasp import Dasp
+from dasp.methods.diagnosis import Diagnoser
 from dasp.methods.robust import Robust
-from dasp.models import load_model
+from dasp.methods.source import Source
+from dasp.page.dropped import Reader, fitting, read_arrays
+from dasp.page.pictures import input_picture
 from dasp.page.runner import RUN_COMMANDS, Command, Feed, Point, Update, finite
-from dasp.page.streams import BATCH, SHOWN, BuiltInStream, StreamBatch, UserStream
+from dasp.page.streams import SHOWN, StageStream, StreamBatch, UserStream
 
 WINDOW = 5  # batches of the running accuracy: few, so that a recovery is seen
-# Chosen by `tools/tune.py` on this data set, see src/dasp/plans/options/sounding_shapes.toml.
-READ_RATE, DASP_RATE = 1e-3, 3e-3
-CLEAN_SAMPLES, CLEAN_BATCH = 128, 32  # given to `fit` of the robust method
-
-VARIANTS = {
-    "released": "DASP as its authors released it",
-    "paper": "DASP as the paper's equations say",
-    "robust": f"our method built on DASP, which has seen {CLEAN_SAMPLES} clean samples before",
-}
+UNADAPTED = "without adaptation"
 
 
 @dataclass
 class Session(Feed):
     """A stream and its lanes, {name: adaptation}; the page shows the last lane's diagnosis.
 
-    With `encode`, each batch is encoded once for all lanes, which must share one frozen encoder.
+    With `encode`, each batch is encoded once for all lanes whose encoders are frozen, which must
+    then share one encoder. `read` turns files that were dropped on the page into inputs.
     """
 
-    stream: BuiltInStream | UserStream
+    stream: StageStream | UserStream
     lanes: Mapping[str, Adaptation]
     title: str
     legend: str = ""
     classes: Sequence[str] = ()
     encode: Callable[[Inputs], Tokens] | None = None
+    read: Reader = read_arrays
 
     def __post_init__(self) -> None:
         if not self.lanes:
             raise OptionError("a page needs at least one adaptation to show.")
-        self._watched = list(self.lanes)[-1]
+        self._lock = threading.Lock()  # of the adaptations: a dropped sample comes from elsewhere
+        self._example: Inputs = {}  # the inputs of the last batch
         self._clear()
+
+    @property
+    def _watched(self) -> str:
+        return list(self.lanes)[-1]
 
     def about(self) -> dict[str, Any]:
         """Return what is fixed: title, lanes, modalities, commands."""
@@ -63,18 +63,19 @@ class Session(Feed):
             "watched": self._watched,
             "window": WINDOW,
             "profile": _scored_by_profile(tta),
+            "drops": own["mode"] == "own",
             **own,
             "can": [*RUN_COMMANDS, *own["can"]],
         }
 
     def state(self) -> dict[str, Any]:
         """Return the state of the stream's controls."""
-        return {} if isinstance(self.stream, UserStream) else self.stream.state()
+        return self.stream.state()
 
-    def control(self, command: Command) -> None:
-        """Set a control of the stream; a user's own has none."""
-        if isinstance(self.stream, BuiltInStream):
-            self.stream.control(command)
+    def control(self, command: Command) -> bool:
+        """Set a control of the stream."""
+        self.stream.control(command)
+        return False
 
     def reset(self) -> None:
         """Return every lane to its source state and the stream to its start."""
@@ -82,24 +83,53 @@ class Session(Feed):
             tta.reset()
         self._clear()
 
+    def predict(self, files: Mapping[str, bytes]) -> dict[str, Any]:
+        """Return what each lane predicts for a dropped sample, changing nothing, and its pictures.
+
+        The first prediction is that of the model as trained.
+        """
+        if not self._example:
+            raise OptionError("drop a sample after the first batch, which shows what inputs are.")
+        inputs = fitting(self.read(files), self._example)
+        shares = {}
+        with self._lock:
+            if not any(isinstance(tta.method, Source) for tta in self.lanes.values()):
+                logits = source_logits(self.lanes[self._watched], inputs)
+                shares[UNADAPTED] = logits.softmax(dim=1).cpu()
+            for name, tta in self.lanes.items():
+                with tta.frozen():
+                    shares[name] = tta(inputs).logits.softmax(dim=1).cpu()
+        pictures = {name: input_picture(value[0]) for name, value in inputs.items()}
+        shown = {name: picture for name, picture in pictures.items() if picture}
+        one = self._sample(0, StreamBatch(inputs, pictures=[shown]), shares)
+        return one | {"files": sorted(files)}
+
     def next(self) -> Update | None:
         """Run the next batch through every lane; return None at the end of the stream."""
         batch = next(self._batches, None)
         if batch is None:
             return None
-        if self.encode is None:
-            outcomes = {name: tta(batch.inputs) for name, tta in self.lanes.items()}
-        else:
-            with torch.no_grad():
-                tokens = self.encode(batch.inputs)
-            outcomes = {name: tta.on_tokens(tokens) for name, tta in self.lanes.items()}
+        with self._lock:
+            outcomes = self._run(batch.inputs)
+        self._example = batch.inputs
         if batch.labels is not None:
             self._count(outcomes, batch.labels)
         point = self._point(batch, outcomes[self._watched])
         self._number += 1
         shares = {name: o.logits[:SHOWN].softmax(dim=1).cpu() for name, o in outcomes.items()}
         shown = range(len(shares[self._watched]))
-        return Update(point, [self._sample(i, batch, shares) for i in shown], batch.sounds)
+        samples = [self._sample(i, batch, shares) for i in shown]
+        return Update(point, samples, batch.sounds, pause=batch.ends)
+
+    def _run(self, inputs: Inputs) -> dict[str, Outcome]:
+        if self.encode is None:
+            return {name: tta(inputs) for name, tta in self.lanes.items()}
+        with torch.no_grad():
+            tokens = self.encode(inputs)
+        return {
+            name: tta(inputs) if tta.method.tunes_encoder else tta.on_tokens(tokens)
+            for name, tta in self.lanes.items()
+        }
 
     def _clear(self) -> None:
         self._number, self._batches = 0, iter(self.stream)
@@ -116,13 +146,14 @@ class Session(Feed):
     def _point(self, batch: StreamBatch, outcome: Outcome) -> Point:
         tta, diagnosis = self.lanes[self._watched], outcome.diagnosis
         limits = {} if diagnosis is None else _thresholds(tta, diagnosis)
-        return {
+        point = {
             "n": self._number,
             "truth": None if batch.truth is None else dict(batch.truth),
             "missing": [m for m in tta.method.model.modalities if m not in batch.inputs],
             "scores": {m: finite(s) for m, s in diagnosis.scores.items()} if diagnosis else {},
             "limits": {m: finite(limit) for m, limit in limits.items()},
             "biased": sorted(diagnosis.biased) if diagnosis else [],
+            "probability": dict(diagnosis.probability) if diagnosis else {},
             "accuracy": {name: _share(list(counts)) for name, counts in self._recent.items()},
             "overall": {name: _share([counts]) for name, counts in self._total.items()},
             "norms": {part: finite(norm) for part, norm in _norms(tta).items()},
@@ -130,6 +161,7 @@ class Session(Feed):
             "note": outcome.rejected or outcome.rollback,
             "skipped": outcome.skipped,
         }
+        return point | {"miss": explain(point, self._watched, compares_sensors(tta))}
 
     def _sample(self, index: int, batch: StreamBatch, shares: Mapping[str, Tensor]) -> Point:
         def named(place: int) -> str:
@@ -142,43 +174,85 @@ class Session(Feed):
             right = None if label is None else int(best) == label
             own = {"class": named(int(best)), "share": finite(float(share)), "right": right}
             predictions[name] = own
-        shown = {"class": None if label is None else named(label), "predictions": predictions}
+        shown: Point = {
+            "class": None if label is None else named(label),
+            "predictions": predictions,
+        }
+        if index == 0 and batch.originals:
+            shown["originals"] = dict(batch.originals)
+            shown["original_sound"] = SHOWN if SHOWN in batch.sounds else None
         return shown | {"pictures": dict(batch.pictures[index]), "sound": index in batch.sounds}
 
 
-def demo_session(variant: str = "released", stream: BuiltInStream | None = None) -> Session:
-    """Return Source, READ and DASP, all in their source state, on the built-in stream."""
-    model = load_model("sounding_shapes_0")
-    lanes = {"Source": adapt(model, "source")}
-    lanes["READ"] = adapt(copy.deepcopy(model), "read", lr=READ_RATE)
-    if variant == "robust":
-        lanes["DASP"] = adapt(model, "robust", lr=DASP_RATE)
-        clean = DataLoader(SoundingShapes("validation", CLEAN_SAMPLES), CLEAN_BATCH)
-        lanes["DASP"].fit([batch.inputs for batch in clean])
-    else:
-        lanes["DASP"] = adapt(model, "dasp", lr=DASP_RATE, variant=variant)
-    return Session(
-        stream or BuiltInStream(),
-        lanes,
-        title="dasp: a sensor goes bad",
-        legend=f"{VARIANTS[variant]} (learning rate {DASP_RATE:g}); READ (learning rate "
-        f"{READ_RATE:g}); Source, the model as trained. All three get the same batches of {BATCH} "
-        f"samples, no labels, and predict before they learn.",
-        classes=NAMES,
-        encode=model.encode,  # type: ignore[arg-type]
-    )
+def explain(point: Point, watched: str, compares: bool) -> str | None:
+    """Return where the diagnosis is wrong and why; None where it is right or the truth unknown.
+
+    Args:
+        point: the point so far, with `truth` by modality.
+        watched: the name of the lane whose diagnosis it is.
+        compares: whether it compares the sensors with each other, not with clean samples.
+    """
+    truth, scores, limits = point["truth"], point["scores"], point["limits"]
+    if truth is None or "" in truth or not scores:
+        return None
+    said = []
+    flagged = set(point["biased"])
+    for name in scores:
+        what = f"its score {_short(scores[name])}"
+        edge = f" threshold {_short(limits[name])}" if name in limits else " threshold"
+        if name in flagged and name not in truth:
+            said.append(f"False alarm: {name} is clean, but {what} is above the{edge}.")
+        elif name in truth and name not in flagged and compares and set(scores) <= set(truth):
+            said.append(
+                f"Missed: {name}. Every sensor is damaged, and {watched} compares them with each "
+                "other, so the least unusual one always passes for healthy."
+            )
+        elif name in truth and name not in flagged:
+            than = "the other sensor's" if compares else "that of clean samples"
+            said.append(
+                f"Missed: {name}. Although it is damaged, {what} stays below the{edge}: it hardly "
+                f"differs from {than}."
+            )
+    return " ".join(said) or None
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"
+
+
+@torch.no_grad()
+def source_logits(tta: Adaptation, inputs: Inputs) -> Tensor:
+    """Return what the model as trained predicts, leaving the adapted state as it is."""
+    with tta._in_use():
+        adapted = tta.memory.capture()
+        tta.memory.restore(tta.source)
+        model = tta.method.model
+        try:
+            logits: Tensor = model.fuse(model.encode(inputs)).logits
+            return logits
+        finally:
+            tta.memory.restore(adapted)
+
+
+def compares_sensors(tta: Adaptation) -> bool:
+    """Return whether the diagnosis compares the sensors of a batch with each other."""
+    return isinstance(tta.method, Dasp) and not _scored_by_profile(tta)
 
 
 def _scored_by_profile(tta: Adaptation) -> bool:
     """Return whether the score is the distance from clean samples instead of redundancy."""
+    diagnoser = getattr(tta.method, "diagnoser", None)
+    if isinstance(diagnoser, Diagnoser):
+        return bool(diagnoser.fitted)
     if not isinstance(tta.method, Robust):
         return False
-    diagnoser = tta.method.diagnoser
-    return diagnoser.score == "profile" and bool(diagnoser.fitted)
+    return tta.method.diagnoser.score == "profile" and bool(tta.method.diagnoser.fitted)
 
 
 def _thresholds(tta: Adaptation, diagnosis: Diagnosis) -> dict[str, float]:
     """Return the score above which each modality would have been biased; {} if unknown."""
+    if diagnosis.probability:
+        return dict.fromkeys(diagnosis.scores, 1.0)
     if not isinstance(tta.method, Dasp):
         return {}
     margin = 0.0 if _scored_by_profile(tta) else tta.method.delta

@@ -35,6 +35,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.
 SLANTED: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
 NAMES, TICKS = 32, 8  # domains, and values, that are named on an axis
 PANELS = 8  # protocols side by side; of more, only the average is drawn
+OF = "of-"  # begins the id of what belongs to one label, which the page can hide or highlight
 Looks = Mapping[str, dict[str, Any]]
 """The arguments of the line of each label."""
 
@@ -54,6 +55,7 @@ class Chart:
         text = text[text.index("<svg") :]
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
         text = re.sub(r' id="\w+_\d+"', "", text)
+        text = re.sub(rf' id="{OF}([^"]*)"', r' data-of="\1"', text)  # one page has many figures
         text = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.4g}", text)
         text = re.sub(r"\s*\n\s*", "\n", text)
         return text.replace("<svg", f'<svg role="img" aria-label="{escape(self.caption)}"', 1)
@@ -61,7 +63,8 @@ class Chart:
     @property
     def svg_file(self) -> str:
         """Return the figure as a file of its own, which follows light and dark."""
-        return self.svg.replace(">", f">\n<style>{DARK}</style>", 1)
+        plain = re.sub(r' data-of="[^"]*"', "", self.svg)
+        return plain.replace(">", f">\n<style>{DARK}</style>", 1)
 
     def files(self, for_print: bool) -> dict[str, bytes]:
         """Return the files by ending: SVG, and for print also PDF and PNG."""
@@ -105,13 +108,21 @@ def new_axes(width: float, height: float, *shape: int, **options: Any) -> tuple[
     return figure, list(axes.flat)
 
 
+def mark(label: str, *artists: Any) -> None:
+    """Say to which label some artists belong."""
+    for artist in artists:
+        artist.set_gid(f"{OF}{label}")
+
+
 def add_legend(figure: Figure, labels: Collection[str], looks: Looks) -> None:
     """Name the labels below the figure."""
     handles = [Line2D([], [], markersize=4.5, **looks[label]) for label in labels]
     fit = max(1, int(150 / (7 + max(map(len, labels)))))  # that fit side by side
     columns = -(-len(labels) // -(-len(labels) // fit))
     style = {"frameon": False, "fontsize": 8, "labelcolor": INK, "ncols": columns}
-    figure.legend(handles, list(labels), loc="outside lower center", **style)
+    legend = figure.legend(handles, list(labels), loc="outside lower center", **style)
+    for label, handle, words in zip(labels, legend.legend_handles, legend.get_texts(), strict=True):
+        mark(label, handle, words)
 
 
 def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
@@ -133,6 +144,8 @@ def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
         panel.set_xlim(low - margin, high + margin)
         _gain_panel(panel, labels, found, looks)
     panels[0].set_yticks(range(len(labels)), labels)
+    for label, words in zip(labels, panels[0].get_yticklabels(), strict=True):
+        mark(label, words)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
     figure.supxlabel("gain over Source, points", fontsize=9, color=INK)
     caption = (
@@ -154,14 +167,15 @@ def _gain_panel(panel: Axes, labels: Sequence[str], found: pd.DataFrame, looks: 
         if label not in found.columns:
             continue
         (mean, spread), colour = mean_std(found[label]), looks[label]["color"]
-        panel.plot(found[label], [row] * len(found), "|", color=colour, alpha=0.55)
-        panel.plot([mean - spread, mean + spread], [row, row], color=colour, linewidth=2)
+        drawn = panel.plot(found[label], [row] * len(found), "|", color=colour, alpha=0.55)
+        drawn += panel.plot([mean - spread, mean + spread], [row, row], color=colour, linewidth=2)
         marker = looks[label] | {"linestyle": "none"}
-        panel.plot(min(max(mean, low), high), row, clip_on=False, **marker)
+        drawn += panel.plot(min(max(mean, low), high), row, clip_on=False, **marker)
         weight = "bold" if round(mean, 1) == best else "normal"
         place: dict[str, Any] = {"transform": panel.get_yaxis_transform(), "va": "center"}
         words = write_mean((mean, NAN), part="gain")
-        panel.text(1.02, row, words, **place, fontweight=weight, fontsize=8, color=INK)
+        value = panel.text(1.02, row, words, **place, fontweight=weight, fontsize=8, color=INK)
+        mark(label, *drawn, value)
 
 
 def stops(run: PlanRun) -> list[tuple[str, int, int]]:
@@ -198,7 +212,7 @@ def stream_chart(group: RunGroup, looks: Looks) -> Chart:
     for place, label in enumerate(right):
         curve = 100 * right[label] / seen[label].clip(lower=1)
         marks = (place * step // len(right.columns), step)  # not over those of the others
-        axes.plot(curve.index + 0.5, curve, markevery=marks, **looks[label])
+        mark(label, *axes.plot(curve.index + 0.5, curve, markevery=marks, **looks[label]))
     named = places[:: -(-len(places) // NAMES)]
     for _, first, _ in named[1:]:
         axes.axvline(first, color=LINE, alpha=0.25, linewidth=0.6)
@@ -230,11 +244,11 @@ def _curve_chart(
     for panel, (option, own) in zip(panels, options.items(), strict=False):
         for label, curve in own.groupby("method", sort=False):
             line = curve.groupby("value")["accuracy"].agg(["mean", "std"])
-            panel.plot(line.index, line["mean"], **looks[label])
+            mark(label, *panel.plot(line.index, line["mean"], **looks[label]))
             if label == band:
                 ends = line["mean"] - line["std"], line["mean"] + line["std"]
-                colour = looks[label]["color"]
-                panel.fill_between(line.index, *ends, color=colour, alpha=0.18, linewidth=0)
+                shade = {"color": looks[label]["color"], "alpha": 0.18, "linewidth": 0}
+                mark(label, panel.fill_between(line.index, *ends, **shade))
         panel.set_xlabel(option)
         values = sorted(set(own["value"]))
         above = [value for value in values if value > 0]

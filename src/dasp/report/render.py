@@ -25,11 +25,16 @@ FACTS = ("method", "options", "model", "data", "severity", "batch_size", "source
 
 
 def write_page(
-    sections: Sequence[Section], path: Path, command: str, warnings: Sequence[str]
+    sections: Sequence[Section],
+    path: Path,
+    command: str,
+    warnings: Sequence[str],
+    for_print: bool = False,
 ) -> None:
     """Write the report of these sections, made by `command`, as one HTML file.
 
-    `warnings` and plans that are not finished come first.
+    `warnings` and plans that are not finished come first. Below each figure are links to the files
+    that `write_files` makes of it.
     """
     environment = Environment(
         loader=PackageLoader("dasp.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -41,6 +46,7 @@ def write_page(
         facts=_facts([run for section in sections for run in section.runs]),
         command=command,
         dark=DARK,
+        endings=("svg", "pdf", "png") if for_print else ("svg",),
         run_data=run_data(sections),
     )
     with atomic_path(path) as part:

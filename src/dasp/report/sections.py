@@ -15,6 +15,10 @@ from dasp.report.frame import leftover, slug
 
 TOGETHER, DETAILS = "together", "details"
 FOLDED = ("Accuracy by domain", "Options", "Every run")  # they open on a click
+ONE_RUN = (
+    "one run cannot rank these: each method was run with one source model and one seed (n = 1), so "
+    "that small differences may be chance."
+)
 Item = Table | Chart
 Items = Sequence[Item | None]
 
@@ -68,6 +72,8 @@ def sections_of(found: ResultFolder) -> list[Section]:
         unfinished = [note] if missing else []
         unknown = [f"this version cannot show {n!r}." for n in plan.show if n not in SHOWN]
         notes = [*unfinished, *unknown, *(note for group in groups for note in group.notes)]
+        if "comparison" in plan.show and any(map(_single, groups)):
+            notes.append(ONE_RUN)
         parts = []
         for shown in dict.fromkeys(plan.show if name == TOGETHER else [*plan.show, DETAILS]):
             for title, group, items in _parts(shown, groups, costs, beside, looks):
@@ -79,6 +85,12 @@ def sections_of(found: ResultFolder) -> list[Section]:
         mine = [run for group in groups for run in group.runs]
         sections[name] = Section(name, plan, mine, parts, notes, unfinished)
     return list(sections.values())
+
+
+def _single(group: RunGroup) -> bool:
+    """Return whether several methods were run once each."""
+    counts = [len(group.of(n, p)) for n in group.labels for p in group.protocols]
+    return len(group.labels) > 1 and max(counts) == 1
 
 
 def _together(plans: Sequence[PlanRecord]) -> list[PlanRecord]:

@@ -2,14 +2,15 @@
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import sync_playwright
 
+from dasp.page.demo import Demo
 from dasp.page.server import Page
-from dasp.page.session import demo_session
 from dasp.page.streams import BATCH, BuiltInStream
 
 SCREENSHOTS = Path(__file__).parents[3] / "out" / "screenshots"
@@ -28,9 +29,10 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def demo():
-    """The page of `dasp demo`, paused before its first batch; one for all tests of a file."""
+    """The page of `dasp demo` with a shorter story; one for all tests of a file."""
     stream = BuiltInStream(pool=4 * BATCH, per_domain=4)
-    page = Page(demo_session(stream=stream), port=0, playing=False)
+    stream.story = [replace(scene, batches=3) for scene in stream.story]
+    page = Page(Demo(stream=stream), port=0)
     yield page
     page.close()
 

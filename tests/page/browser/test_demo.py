@@ -1,6 +1,13 @@
 """What a visitor sees of `dasp demo`, in the order in which it happens: one page for all tests."""
 
 import re
+from pathlib import Path
+
+from PIL import Image
+
+from dasp.page.demo import FIRST
+
+WIDE = {"width": 1280, "height": 900}
 
 
 def batches(tab):
@@ -22,38 +29,104 @@ def percent(tab, lane):
     return float(text.rstrip("%"))
 
 
-def test_it_begins_at_the_source_then_the_flag_follows_the_damage(visit, photograph):
-    tab = visit()
+def in_sight(tab, selector):
+    """Whether the first element that matches is wholly on the screen, without scrolling."""
+    box = tab.locator(selector).first.bounding_box()
+    size = tab.viewport_size
+    return box["y"] >= 0 and box["y"] + box["height"] <= size["height"]
+
+
+def test_it_opens_on_a_still_clean_stream_then_tells_its_story_once(visit, photograph):
+    tab = visit(viewport=WIDE)
     assert tab.title() == "dasp: a sensor goes bad"
-    assert tab.is_visible("text=what you see, what to try")
-    assert "nothing has been learnt" in tab.inner_text("#diagnosis")
-    assert tab.is_checked("input[value=interleaved]")
-    tab.select_option("#speed", "8")
-    tab.click("#play")
-    tab.until("document.getElementById('diagnosis').textContent.includes('video looks')")
-    tab.until("document.getElementById('really').textContent.includes('audio')")
-    tab.until("document.getElementById('diagnosis').textContent.includes('audio looks')")
-    wait_for_batches(tab, 11)
-    pause(tab)
+    tab.until("document.body.dataset.batches === '1'")
+    assert "all sensors are clean" in tab.inner_text("#really")
+    assert tab.inner_text("#scenes [aria-current]") == "clean"
+    assert tab.is_checked("input[value=story]")
+    photograph(tab, "still")
+    for scene, found in (("traffic", "audio looks"), ("fog", "video looks")):
+        tab.until(f"document.querySelector('#scenes [aria-current]')?.textContent === '{scene}'")
+        tab.until(f"document.getElementById('diagnosis').textContent.includes('{found}')")
+    tab.until("document.getElementById('note').textContent.includes('That was the story')")
+    assert tab.inner_text("#play .word") == "Play"
+    assert batches(tab) == 15
     rows = tab.evaluate(
         "[...document.querySelectorAll('rect.band')].map(r => [r.dataset.row, r.dataset.said])"
     )
     for modality in ("audio", "video"):
         assert [modality, "true"] in rows
         assert [modality, "false"] in rows
-    assert percent(tab, "DASP") > percent(tab, "Source")
+    assert percent(tab, FIRST) > percent(tab, "Source")
     heights = (  # of a line on the screen, on average: a low number is high up
         "(name => { const line = document.querySelector(`path[data-series=${name}]`);"
         "const at = k => line.getPointAtLength(line.getTotalLength() * k / 100).y;"
         "return [...Array(101).keys()].reduce((sum, k) => sum + at(k), 0) / 101; })"
     )
-    assert tab.evaluate(f"{heights}('DASP')") < tab.evaluate(f"{heights}('Source')")
-    assert tab.evaluate("document.querySelector('path[data-series=DASP]').getTotalLength()") > 50
+    assert tab.evaluate(f"{heights}('{FIRST}')") < tab.evaluate(f"{heights}('Source')")
     photograph(tab, "desktop-light")
+
+
+def test_accuracy_is_in_sight_without_scrolling(visit, photograph):
+    tab = visit(viewport=WIDE)
+    assert in_sight(tab, "#overall")
+    assert in_sight(tab, "#charts figure")  # the first is the accuracy
+    assert "accuracy" in tab.inner_text("#charts figure >> nth=0").lower()
+    phone = visit(viewport={"width": 390, "height": 844}, has_touch=True, device_scale_factor=2)
+    phone.wait_for_selector("#overall li")
+    assert in_sight(phone, "#overall")
+    assert in_sight(phone, "#diagnosis")
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    photograph(phone, "phone-390")
+
+
+def test_another_method_starts_over_and_a_miss_is_explained(visit, photograph):
+    tab = visit(viewport=WIDE)
+    tab.select_option("#method", "DASP")
+    tab.until("document.getElementById('diagnosis').textContent.startsWith('Back at')")
+    assert tab.input_value("#method") == "DASP"
+    tab.click("text=both at once")
+    tab.until("document.getElementById('miss').textContent.includes('compares them with each')")
+    assert tab.is_visible("#miss")
+    pause(tab)
+    photograph(tab, "missed")
+    tab.select_option("#stage", "worn on the body")
+    tab.until("document.getElementById('error').textContent.includes('dasp data fetch dsa')")
+    assert tab.input_value("#stage") == "seen and heard"
+    tab.select_option("#method", FIRST)
+    tab.until(
+        f"[...document.querySelectorAll('.legend')].some(l => l.textContent.includes('{FIRST}'))"
+    )
+    tab.click("#step")
+    wait_for_batches(tab, 1)
+
+
+def test_one_sample_stands_clean_beside_damaged(visit):
+    tab = visit()
+    tab.click("#step")
+    tab.wait_for_selector("#pair img")
+    sources = tab.evaluate("[...document.querySelectorAll('#pair img')].map(i => i.src)")
+    assert len(sources) == 4
+    assert sources[:2] != sources[2:]
+
+
+def test_the_stream_is_saved_as_csv_and_png(visit):
+    tab = visit()
+    with tab.expect_download() as table:
+        tab.click("#csv")
+    lines = Path(table.value.path()).read_text().splitlines()
+    assert lines[0].startswith("n,")
+    assert len(lines) == batches(tab) + 1
+    with tab.expect_download() as picture:
+        tab.click("#png")
+    assert picture.value.suggested_filename == "stream.png"
+    with Image.open(picture.value.path()) as image:
+        assert image.size[0] > 600
+        assert len(image.convert("RGB").getcolors(1 << 24)) > 50  # lines and words, not one ground
 
 
 def test_the_sound_of_a_sample_can_be_heard(visit):
     tab = visit()
+    tab.wait_for_selector("#cards .sound")
     with tab.expect_response(re.compile(r"/sound/.*\.wav")) as answer:
         tab.click("#cards .sound >> nth=0")
     assert answer.value.ok
@@ -61,6 +134,9 @@ def test_the_sound_of_a_sample_can_be_heard(visit):
     assert tab.locator("#cards .sample:visible").count() == 4
     sizes = tab.evaluate("[...document.querySelectorAll('#cards img')].map(i => i.naturalWidth)")
     assert sizes == [64] * 8
+    with tab.expect_response(re.compile(r"/sound/.*/4\.wav")) as answer:
+        tab.click("#pair .sound >> nth=0")  # as recorded
+    assert answer.value.ok
 
 
 def test_damage_by_hand_takes_over_from_the_order(visit):
@@ -73,7 +149,7 @@ def test_damage_by_hand_takes_over_from_the_order(visit):
     tab.until("document.querySelector('#play .word').textContent === 'Pause'")
     pause(tab)
     tab.click("#step")
-    tab.until("document.getElementById('really').textContent.includes('both sensors')")
+    tab.until("document.getElementById('really').textContent.includes('all sensors')")
 
 
 def test_the_keyboard_does_it_all(visit):
@@ -86,7 +162,7 @@ def test_the_keyboard_does_it_all(visit):
     tab.keyboard.press("Space")
     tab.until("document.querySelector('#play .word').textContent === 'Play'")
     reached = set()
-    for _ in range(30):
+    for _ in range(40):
         tab.keyboard.press("Tab")
         seen = tab.evaluate(
             "(() => { const e = document.activeElement, s = getComputedStyle(e);"
@@ -94,13 +170,13 @@ def test_the_keyboard_does_it_all(visit):
         )
         reached.add(seen[0])
         assert seen[0] == "BODY" or seen[1] != "none", f"no focus to be seen on {seen[0]}"
-    assert {"play", "step", "reset", "speed", "theme", "order"} <= reached
+    assert {"play", "step", "reset", "speed", "theme", "order", "method", "csv", "png"} <= reached
     assert "Severity of audio" in reached
 
 
 def test_a_lost_line_is_said_and_comes_back_with_the_history(visit, demo):
     tab = visit()
-    wait_for_batches(tab, 11)
+    tab.wait_for_selector("path[data-series=DASP]")
     known = batches(tab)
     tab.context.set_offline(True)
     for connection in list(demo._server.server_state.connections):
@@ -132,6 +208,9 @@ def test_the_dark_phone_and_the_bright_one(visit, photograph):
 
 def test_reset_returns_to_the_source_state(visit, demo):
     tab = visit()
+    tab.click("text=traffic in the sound")
+    wait_for_batches(tab, batches(tab) + 3)
+    pause(tab)
     assert len({percent(tab, lane) for lane in ("Source", "READ", "DASP")}) > 1
     tab.check("input[value=interleaved]")
     tab.evaluate("document.activeElement.blur()")

@@ -14,7 +14,7 @@ export class Bands {
     this.modalities = about.modalities;
     this.watched = about.watched;
     this.drawing = svg("svg", { role: "img" });
-    const said = "A filled stretch: this sensor, at that time.";
+    const said = "Filled: the sensor was damaged, or diagnosed, in these batches.";
     this.box = html("figure", { class: "card chart" }, html("h2", {}, "Damage and diagnosis"));
     this.box.append(this.drawing, html("figcaption", { class: "soft" }, said));
     place.append(this.box);

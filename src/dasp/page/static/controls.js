@@ -1,6 +1,14 @@
 // The controls: run, speed, damage. They send commands and show the state that the server reports.
 
 import { html } from "./draw.js";
+import { tell } from "./story.js";
+
+// Damage to try with one click, by the modalities that it needs.
+const TRIES = [
+  ["traffic in the sound", { audio: "traffic 5", video: "gaussian_noise 0" }],
+  ["a lens without contrast", { audio: "traffic 0", video: "contrast 5" }],
+  ["both at once", { audio: "traffic 5", video: "fog 5" }],
+];
 
 export class Controls {
   constructor(about, send) {
@@ -9,11 +17,34 @@ export class Controls {
     this.state = {};
     this.damage = {};
     const find = (id) => document.getElementById(id);
-    this.parts = { play: find("play"), speed: find("speed"), severity: find("severity") };
+    this.parts = { play: find("play"), speed: find("speed"), severity: find("severity"), method: find("method"), stage: find("stage") };
     find("run").hidden = find("keys").hidden = !about.can.length;
     find("controls").hidden = !about.corruptions;
-    find("story").hidden = about.mode !== "demo";
+    find("methods").hidden = !about.methods;
+    find("stages").hidden = !about.stages;
+    if (about.methods) options(this.parts.method, about.methods, (one) => one);
+    if (about.stages) options(this.parts.stage, Object.keys(about.stages), (one) => one);
     if (about.corruptions) this.#build(find("damage"));
+    if (about.corruptions) find("try").replaceChildren("Try: ", ...this.#tries());
+  }
+
+  #tries() {
+    const known = this.about.corruptions;
+    const clean = Object.fromEntries(Object.entries(known).map(([name, kinds]) => [name, `${kinds[0]} 0`]));
+    const fitting = TRIES.filter(([, wanted]) => Object.keys(wanted).every((name) => name in known));
+    return [...fitting, ["all clean", clean]].map(([words, wanted]) => {
+      const button = html("button", { type: "button" }, words);
+      button.addEventListener("click", () => this.#tryOut(wanted));
+      return button;
+    });
+  }
+
+  #tryOut(wanted) {
+    for (const [modality, words] of Object.entries(wanted)) {
+      const [corruption, severity] = words.split(" ");
+      this.send({ do: "corrupt", modality, corruption, severity: Number(severity) });
+    }
+    this.send({ do: "play" });
   }
 
   #build(place) {
@@ -43,10 +74,13 @@ export class Controls {
     word.textContent = state.playing ? "Pause" : "Play";
     if (!this.parts.speed.options.length) options(this.parts.speed, state.speeds, (one) => `${one} per second`);
     this.parts.speed.value = state.speed;
+    if (state.method) this.parts.method.value = state.method;
+    if (state.stage) this.parts.stage.value = state.stage;
     if (!state.damage) return;
     for (const radio of document.getElementsByName("order")) radio.checked = radio.value === state.order;
     this.parts.severity.value = state.severity;
     for (const [name, own] of Object.entries(state.damage)) {
+      if (!this.damage[name]) continue; // the stage is being switched
       const { kind, level, shown } = this.damage[name];
       if (document.activeElement !== kind) kind.value = own.corruption;
       if (document.activeElement !== level) level.value = own.severity;
@@ -65,9 +99,14 @@ export function wire(send, controls) {
   on("speed", "change", (event) => send({ do: "speed", value: Number(event.target.value) }));
   on("severity", "change", (event) => send({ do: "severity", value: Number(event.target.value) }));
   on("orders", "change", (event) => {
-    if (event.target.name === "order") send({ do: "order", value: event.target.value });
+    if (event.target.value === "story") tell(send);
+    else if (event.target.name === "order") send({ do: "order", value: event.target.value });
   });
-  on("story", "click", (event) => tryOut(event.target.dataset ?? {}, send));
+  on("method", "change", (event) => send({ do: "method", value: event.target.value }));
+  on("stage", "change", (event) => {
+    send({ do: "stage", value: event.target.value });
+    event.target.value = controls().state.stage; // until the server agrees
+  });
   document.addEventListener("keydown", (event) => {
     const taken = event.target.closest?.("button, select, input, summary, a, textarea");
     if (event.ctrlKey || event.metaKey || event.altKey || !controls()?.about.can.length) return;
@@ -77,15 +116,6 @@ export function wire(send, controls) {
     else return;
     event.preventDefault();
   });
-}
-
-function tryOut(wanted, send) {
-  if (wanted.do === "order") send({ do: "order", value: "interleaved" });
-  for (const words of wanted.try?.split(", ") ?? []) {
-    const [modality, corruption, severity] = words.split(" ");
-    send({ do: "corrupt", modality, corruption, severity: Number(severity) });
-  }
-  if (wanted.do || wanted.try) send({ do: "play" });
 }
 
 function options(select, values, text) {

@@ -3,15 +3,18 @@
 import { Charts, tiles, verdict } from "./charts.js";
 import { Connection } from "./connection.js";
 import { Controls, wire } from "./controls.js";
+import { wireDrop } from "./dropped.js";
+import { savePng } from "./export.js";
 import { listed } from "./look.js";
 import { Samples } from "./samples.js";
+import { Story } from "./story.js";
 
 const KEPT = 600; // points, as many as the server keeps
 const CALM = 1200; // milliseconds between two announcements of a screen reader
 
 const find = (id) => document.getElementById(id);
 const page = { points: [], samples: null, state: {}, about: null };
-let charts, samples, controls, drawn, spoken = 0;
+let charts, samples, controls, story, drawn, spoken = 0;
 
 const address = new URL("ws", location.href);
 address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
@@ -20,6 +23,8 @@ const line = new Connection(address, { news: take, status: tell });
 const send = (command) => line.send(command);
 wire(send, () => controls);
 wireTheme();
+wireDrop(() => page.about, complain);
+find("png").addEventListener("click", () => savePng(find("title").textContent, charts));
 addEventListener("resize", later);
 
 function take(message) {
@@ -42,6 +47,9 @@ function begin(about) {
   charts = new Charts(find("charts"), about);
   samples = new Samples(find("samples"), about);
   controls = new Controls(about, send);
+  story = new Story(about, send);
+  find("dropped").hidden = !about.drops;
+  find("help").hidden = about.mode !== "demo";
 }
 
 function later() {
@@ -54,14 +62,18 @@ function later() {
 function draw() {
   const last = page.points.at(-1);
   controls.show(page.state);
+  story.show(page.state);
   charts.draw(page.points);
   samples.draw(page.samples);
   document.body.dataset.batches = last ? last.n + 1 : 0;
   find("place").textContent = last ? `batch ${last.n}${moment(last)}` : "before the first batch";
   say(last ? verdict(last, page.about) : "Back at the source state: nothing has been learnt.", last);
   find("really").textContent = last ? really(last) : "";
+  find("miss").hidden = !last?.miss;
+  find("miss").textContent = last?.miss ?? "";
   find("overall").replaceChildren(...tiles(last, page.about));
-  const note = [page.state.note || noted(last), idle(last)].filter(Boolean).join(" ");
+  find("idle").textContent = idle(last);
+  const note = page.state.note || noted(last);
   find("note").hidden = !note;
   find("note").textContent = note;
 }
@@ -98,7 +110,7 @@ function really({ truth }) {
   if (!truth) return "";
   if ("" in truth) return `This stretch of the stream: ${truth[""]}.`;
   const words = Object.entries(truth).map(([name, damage]) => `${name}, ${damage}`);
-  return words.length ? `Really damaged: ${listed(words)}.` : "Really: both sensors are clean.";
+  return words.length ? `Really damaged: ${listed(words)}.` : "Really: all sensors are clean.";
 }
 
 function tell(status, pause) {

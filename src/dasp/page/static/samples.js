@@ -9,6 +9,8 @@ export class Samples {
     this.about = about;
     this.cards = [];
     this.place = section.querySelector("#cards");
+    this.pair = section.querySelector("#pair");
+    this.pair.replaceChildren();
     this.held = section.querySelector("#held");
     this.place.replaceChildren();
     this.player = new Audio();
@@ -19,7 +21,7 @@ export class Samples {
 
   // Samples are not replaced while the pointer or the focus is on them.
   isHeld() {
-    return this.place.matches(":hover") || !!this.place.querySelector(":focus-visible");
+    return [this.place, this.pair].some((one) => one.matches(":hover") || one.querySelector(":focus-visible"));
   }
 
   draw(samples) {
@@ -29,11 +31,28 @@ export class Samples {
     if (held) return;
     this.section.hidden = false;
     this.key = samples.key;
+    this.#beside(samples.list[0]);
     while (this.cards.length < samples.list.length) this.cards.push(this.#card(this.cards.length));
     this.cards.forEach((card, i) => {
       card.box.hidden = i >= samples.list.length;
       if (!card.box.hidden) this.#fill(card, samples.list[i]);
     });
+  }
+
+  // The first sample as it was recorded, and as the model gets it.
+  #beside(sample) {
+    if (!sample?.originals) return this.pair.replaceChildren();
+    const column = (words, pictures, sound) => {
+      const names = Object.keys(pictures).sort().reverse();
+      const images = names.map((name) => html("img", { src: pictures[name], alt: `${name}, ${words}`, title: name }));
+      const play = html("button", { type: "button", class: "sound", "aria-label": `Play the sound, ${words}` }, "▶ listen");
+      play.addEventListener("click", () => this.#listen(sound, play));
+      return html("figure", {}, html("figcaption", {}, words), html("div", { class: "pictures" }, ...images, ...(sound == null ? [] : [play])));
+    };
+    this.pair.replaceChildren(
+      column("as recorded", sample.originals, sample.original_sound),
+      column("as the model gets it", sample.pictures, sample.sound ? 0 : null),
+    );
   }
 
   #card(place) {
@@ -79,6 +98,6 @@ export class Samples {
   }
 
   #playing(button) {
-    for (const { play } of this.cards) play.textContent = play === button ? "♪ playing" : "▶ listen";
+    for (const play of this.section.querySelectorAll(".sound")) play.textContent = play === button ? "♪ playing" : "▶ listen";
   }
 }
