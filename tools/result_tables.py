@@ -15,13 +15,6 @@ import dasp
 
 ROOT = Path(__file__).parents[1]
 STREAM, REPLICATE = ["data", "protocol", "samples", "batch_size"], ["model", "seed"]
-PROTOCOLS = (
-    "per_domain/video",
-    "per_domain/audio",
-    "continual/video",
-    "continual/audio",
-    "interleaved",
-)
 OURS = ("dasp", "dasp robust", "dasp robust unfitted")
 OWN = ("dasp", "triage")
 MAIN = {
@@ -90,36 +83,6 @@ def gains(what: str) -> str:
 
 
 def main_table(what: str) -> str:
-    """README's table: Source, the best rival of each protocol, DASP and our own method."""
-    first, second = what.split()
-    paper, own = runs(first), runs(second)
-    paper = paper[paper["plan"] == "paper/overview"]
-    rows: dict[str, list[str]] = {"source": [], "best rival": [], "dasp": [], "dasp robust": []}
-    for protocol in PROTOCOLS:
-        of = paper[paper["protocol"] == protocol]
-        mean = of.groupby("label", sort=False)[["accuracy", "gain"]].mean()
-        mean.loc["dasp robust"] = own[
-            (own["plan"] == "robust/paper")
-            & (own["protocol"] == protocol)
-            & (own["label"] == "dasp robust")
-        ][["accuracy", "gain"]].mean()
-        rival = mean.drop(index=["source", *OURS], errors="ignore")["accuracy"].idxmax()
-        shown = {"best rival": rival, "dasp": "dasp", "dasp robust": "dasp robust"}
-        cells = {}
-        for row, name in shown.items():
-            value, gain = mean.loc[name]
-            text = f"{value:.1f} ({number(gain, True)})"
-            cells[row] = (f"{name} {text}" if row == "best rival" else text, value)
-        for row, text in best(cells).items():
-            rows[row].append(text)
-        rows["source"].append(f"{mean.loc['source', 'accuracy']:.1f}")
-    return markdown(
-        ["accuracy (%), gain over Source", *map(words, PROTOCOLS)],
-        [[k, *v] for k, v in rows.items()],
-    )
-
-
-def headline(what: str) -> str:
     """README's table: Source, the best rival, DASP and our own method on three data sets."""
     real, paper, own = what.split()
     rows = []
@@ -330,7 +293,6 @@ TABLES = {
     "best": best_methods,
     "board": board,
     "gains": gains,
-    "headline": headline,
     "main": main_table,
     "noise": noise,
     "streams": streams,
