@@ -112,7 +112,7 @@ def leaderboard(folder: str) -> str:
     for board, own in sorted(boards.items(), key=lambda item: (-len(item[1]), item[0])):
         ranked = sorted(own, key=lambda entry: -entry.gain.difference)
         lines = [HEADER, ["---", *["---:"] * 4, "---", "---"], *(e.cells() for e in ranked)]
-        text += [f"\n### {board}\n\n", *(f"| {' | '.join(line)} |\n" for line in lines)]
+        text += [f"\n## {board}\n\n", *(f"| {' | '.join(line)} |\n" for line in lines)]
     return "".join([*text, "\n"])
 
 

@@ -24,8 +24,8 @@ def rows_of(text):
     """Return (data set, stream, cells) of each row of a page."""
     found, place = [], []
     for line in text.splitlines():
-        if line.startswith("### "):
-            place = line.removeprefix("### ").split(": ")
+        if line.startswith("## "):
+            place = line.removeprefix("## ").split(": ")
         elif line.startswith("| ") and not line.startswith(("| method", "| ---")):
             found.append((*place, line.strip("| ").split(" | ")))
     return found
