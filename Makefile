@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run demo paper robust real test test-page soak lint docs benchmarks clean
+.PHONY: run demo paper robust real test test-page test-integrations soak lint docs benchmarks clean
 
 run: .venv/run.stamp
 	$(BIN)/dasp bench quick --results out/quick
@@ -34,6 +34,12 @@ test-page: .venv/browser.stamp
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq chromium; } \
 	  || { echo "the tests of the page need chromium: as root, apt-get install chromium"; exit 2; }
 	$(BIN)/pytest tests/page/browser
+
+# Trackers, brokers, Ray Serve and exports: what others run beside it, each for real.
+test-integrations: .venv/integrations.stamp
+	@command -v mosquitto >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq mosquitto; } \
+	  || echo "without mosquitto the test of MQTT is skipped: as root, apt-get install mosquitto"
+	$(BIN)/pytest tests/integrations
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -69,6 +75,11 @@ docs: .venv/docs.stamp
 
 .venv/demo.stamp: .venv/run.stamp
 	$(PIP) -e '.[demo]'
+	@touch $@
+
+.venv/integrations.stamp: .venv/dev.stamp
+	@echo "installing what the tests of integrations need"
+	$(PIP) -e '.[integrations]'
 	@touch $@
 
 .venv/browser.stamp: .venv/dev.stamp

@@ -33,7 +33,8 @@ from run import goal_table
 
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
-BLOCK = re.compile(r"(<!-- (\w+) ?([^>]*?) ?-->\n)(.*?)(<!-- end -->)", re.S)
+KINDS = "|".join((*TABLES, "figures", "goals", "machine", "growth"))
+BLOCK = re.compile(rf"(<!-- ({KINDS}) ?([^>]*?) ?-->\n)(.*?)(<!-- end -->)", re.S)
 LOOKS = (("#6f7682", "o"), ("#d1570c", "s"), ("#3b73c4", "^"))  # legible on white and on black
 
 

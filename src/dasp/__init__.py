@@ -35,6 +35,7 @@ __all__ = [
     "adapt",
     "check_method",
     "check_model",
+    "client",
     "events",
     "example_stream",
     "inspect",
@@ -43,10 +44,11 @@ __all__ = [
     "models",
     "page",
     "results",
+    "serve",
     "wrap",
 ]
 
-_MODULES = {name: f"dasp.{name}" for name in ("methods", "models", "page")}
+_MODULES = {name: f"dasp.{name}" for name in ("client", "methods", "models", "page", "serve")}
 _MODULES["events"] = "dasp.service.events"
 _PLACES = {
     "dasp.bench.checks": ("check_method",),

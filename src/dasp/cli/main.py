@@ -17,6 +17,9 @@ from typing import Any
 COMMANDS = {
     "demo": ("dasp.cli.page:demo", "Show adaptation live in the browser."),
     "monitor": ("dasp.cli.page:monitor", "Follow an event log in the browser."),
+    "serve": ("dasp.cli.serve:serve", "Serve an adapting model over HTTP."),
+    "replay": ("dasp.cli.serve:replay", "Check that a served stream gives the same answers."),
+    "log": ("dasp.cli.log:log", "Send an event log or results to a tracker."),
     "bench": ("dasp.cli.bench:bench", "Run methods on streams and report."),
     "report": ("dasp.cli.report:report", "Make the report of finished results."),
     "train": ("dasp.cli.train:train", "Train a model on your own clips."),

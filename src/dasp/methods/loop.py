@@ -334,19 +334,23 @@ class Adaptation:
         """Take over a state from a file of `save` or a checkpoint, as `load_state` does."""
         self._load(read_state(path), path)
 
-    def resume(self) -> int:
+    def resume(self, path: str | Path | None = None) -> int:
         """Continue from the checkpoint; return the number of batches already processed (0 if none).
 
-        Skip that many batches of the same stream: what follows equals an uninterrupted run.
+        Skip that many batches of the same stream: what follows equals an uninterrupted run. With
+        `path`, continue from that file, which a checkpoint or `save` has written.
         """
-        if self._checkpoint is None:
-            raise OptionError('resume() needs a checkpoint: adapt(…, checkpoint="a path").')
-        path = self._checkpoint.path
-        if not path.exists():
-            return 0
+        if path is None:
+            if self._checkpoint is None:
+                raise OptionError('resume() needs a checkpoint: adapt(…, checkpoint="a path").')
+            path = self._checkpoint.path
+            if not path.exists():
+                return 0
         self._load(read_state(path), path, resumes=True)
-        self._checkpoint.written_at = self._recorder.counters.totals["batches"]
-        return self._checkpoint.written_at
+        batches = self._recorder.counters.totals["batches"]
+        if self._checkpoint is not None:
+            self._checkpoint.written_at = batches
+        return batches
 
     def _load(self, state: State, path: str | Path | None, resumes: bool = False) -> None:
         with self._in_use():
