@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dasp.core.types import Fused
 from dasp.methods.dasp import redundancy
-from dasp.methods.diagnosis import CleanProfile, profile, without_noise_floor
 from dasp.methods.losses import entropy
 
 DRAWS = 200  # of clean batches
@@ -88,11 +87,29 @@ def nearest_clean(embedding: Tensor, clean: Tensor) -> Tensor:
     return gaps.masked_fill(gaps < SAME, 2.0).amin(dim=1).mean()
 
 
+def profile(alone: Fused) -> Tensor:
+    """Return log ‖embedding‖ and the entropy of the prediction of each sample: → (n, 2)."""
+    length = alone.embedding.norm(dim=1).clamp(min=1e-12).log()
+    return torch.stack([length, entropy(alone.logits)], dim=1)
+
+
 def profile_distance(seen: Fused, clean: Fused) -> Tensor:
-    """Return the distance of the mean profile of n samples to that of R clean ones: → ()."""
-    known = CleanProfile()
-    known.fit(profile(clean))
-    return known.distance(profile(seen))
+    """Return Hotelling's distance of the mean profile of n samples to that of R clean ones: → ().
+
+    (x̄ − μ)ᵀ Σ⁻¹ (x̄ − μ) / (1/n + 1/R), R at most 128: clean samples of another day differ a little.
+    """
+    own, known = profile(seen), profile(clean)
+    spread = known.T.cov() + 1e-6 * torch.eye(2)
+    gap = own.mean(dim=0) - known.mean(dim=0)
+    return gap @ torch.linalg.solve(spread, gap) / (1 / len(own) + 1 / min(len(known), 128))
+
+
+def without_noise_floor(squared: float, rows: int) -> float:
+    """Return a mean squared correlation of n samples less what chance adds: r² − (1 − r²)/(n − 2).
+
+    It is 0 on average for independent dimensions at any n.
+    """
+    return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
 
 
 def _variance(clean: Tensor) -> Tensor:

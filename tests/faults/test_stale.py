@@ -193,9 +193,9 @@ def test_the_code_of_a_method_is_what_it_runs_without_comments(tmp_path):
     tent, robust = code_of("tent"), code_of("robust")
     shared = {"methods/losses.py", "methods/loop.py", "streams/protocols.py", "bench/cells.py"}
     assert shared | {"methods/tent.py", "models/cav_mae.py"} <= set(tent)
-    assert {"methods/diagnosis.py", "methods/dasp.py"} <= set(robust) - set(tent)
+    assert {"methods/robust_diagnosis.py", "methods/dasp.py"} <= set(robust) - set(tent)
     assert not {"methods/eata.py", "cli/main.py", "report/tables.py"} & set(robust)
-    for name in ("methods/losses.py", "methods/loop.py", "methods/diagnosis.py"):
+    for name in ("methods/losses.py", "methods/loop.py", "methods/robust_diagnosis.py"):
         text, copy = (PACKAGE / name).read_text(), tmp_path / Path(name).name
         for edited, same in ((f"# why\n{text}\n\n", True), (f"{text}\nX = 1\n", False)):
             copy.write_text(edited.replace('"""', '"""In other words: ', 1))

@@ -29,6 +29,8 @@ SETTINGS = {
     "paper, float32": ("dasp", {"variant": "paper"}),
     "released, three sensors": ("dasp", {"delta": 1e-6}),
     "robust": ("robust", {}),
+    "triage": ("triage", {}),
+    "triage, no learning": ("triage", {"learn": False}),
     "robust, not fitted": ("robust", {}),
     "corrected": ("robust", OFF | {"score": "corrected", "level": "own", "none_biased": "adapt"}),
     "same roles": ("dasp", {"variant": "paper", "roles": "same", "steps": 2}),
@@ -43,7 +45,7 @@ SETTINGS = {
     "eata, fitted": ("eata", {"margin": 1.0, "similarity": 1.1}),
 }
 SIZES = {"few samples": 2, "few samples, cav_mae": 2, "one sample": 1}
-ON_THREE = ("released, three sensors", "robust", *SIZES)
+ON_THREE = ("released, three sensors", "robust", "triage", *SIZES)
 
 
 class Place:
@@ -97,7 +99,7 @@ def adapting(name, place):
     model = cav_mae() if "cav_mae" in name else Toy(modalities=modalities, seed=1)
     passes.AT_ONCE = 1000 if "pieces" in name else 2**23
     tta = place.adapt(method, model.to(kind), **options)
-    if name in ("robust", "eata, fitted"):
+    if name in ("robust", "triage", "triage, no learning", "eata, fitted"):
         drawn = SyntheticWorld(modalities).draw(64, seed=5).inputs
         clean = {name: value.to(kind) for name, value in drawn.items()}
         tta.fit([place.part(clean), place.part({n: v.flip(0) for n, v in clean.items()})])

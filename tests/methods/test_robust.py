@@ -10,8 +10,13 @@ import dasp
 from dasp.core.errors import ContractError, InputError, OptionError
 from dasp.core.types import Fused, Step
 from dasp.methods.dasp import diversity, redundancy
-from dasp.methods.diagnosis import CleanProfile, Diagnoser, profile, without_noise_floor
 from dasp.methods.robust import CollapseGuard, Robust, divergence_from_mix, healthy_mix
+from dasp.methods.robust_diagnosis import (
+    CleanProfile,
+    ProfileDiagnoser,
+    profile,
+    without_noise_floor,
+)
 from dasp.models import Toy
 from dasp.streams.synthetic import SyntheticWorld
 
@@ -191,7 +196,7 @@ DELTA = 0.05
 
 def unfitted(**changes):
     usual = {"score": "profile", "level": "own", "queue": 0, "false_alarms": 0.001}
-    return Diagnoser(NAMES, **usual | changes)
+    return ProfileDiagnoser(NAMES, **usual | changes)
 
 
 def alone(count=64, seed=0, shifted=(), names=NAMES):

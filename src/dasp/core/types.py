@@ -57,9 +57,10 @@ class Layers:
 class Diagnosis:
     """The modalities that look shifted in one batch, and why."""
 
-    scores: Mapping[str, float]  # redundancy per modality
-    differences: Mapping[str, float]  # score minus the lowest score
+    scores: Mapping[str, float]  # per modality: redundancy, or distance from clean over its limit
+    differences: Mapping[str, float]  # score minus what it is compared with, such as the lowest
     biased: frozenset[str]
+    probability: Mapping[str, float] = field(default_factory=dict)  # of damage; {} if not known
 
 
 @dataclass(frozen=True)

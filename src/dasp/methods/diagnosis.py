@@ -1,205 +1,318 @@
-"""The diagnosis of `Robust`: each modality is compared with itself when clean, over recent samples.
+"""Diagnosis: tell which modalities are damaged by comparing each with itself when clean.
 
-Statistics of whole batches change with the classes that happen to be in a batch. The *profile*
-belongs to a single sample: the length of its embedding and the model's uncertainty about it. Its
-average depends less on the classes, and a few dozen clean samples are enough to estimate it.
+Each sample of a modality has three *features*: the length of its embedding, the entropy of its
+prediction, and how far its mean token lies outside the directions in which clean ones vary. Their
+mean over a batch depends on the classes in the batch, so it is not compared with the mean of all
+clean samples but with what a regression, learned from clean samples, expects of *these* classes:
+
+    feature = intercept + Σ_c p_c · effect_c + noise,    effect_c ~ N(0, A),
+
+where p is a predicted distribution over classes. The distance between mean and expectation is
+relative to its uncertainty, which includes that of the effects: a batch of one class, of which few
+clean samples were seen, must be further away than one of all classes. This is done twice, with p
+from the modality itself and from the others. A damaged modality deviates from both; a healthy one
+whose partner is damaged agrees with its own p. So the smaller distance counts.
+
+docs/diagnosis.md has the equations, the choices and the figures.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from statistics import NormalDist
 
 import torch
 from torch import Tensor, nn
 
 from dasp.core.errors import InputError
-from dasp.core.types import Diagnosis, Fused
-from dasp.methods.dasp import Score, diagnose, redundancy
+from dasp.core.types import Diagnosis, Fused, Tokens
 from dasp.methods.distributed import ALONE, Ranks
 from dasp.methods.losses import entropy
 
-RobustScore = Score | Literal["corrected", "profile"]
-Level = Literal["lowest", "own"]
-LEVEL_BATCH = 64  # samples over which the level of clean data is measured
-SHARPEST = 128  # clean samples of another day differ a little: more than this many do not count
+FEATURES = 3
+# Columns of what is remembered of a sample: whether the modality was there, whether it is from
+# after the last change, its features, its prediction.
+THERE, COUNTS, SEEN, SHARES = 0, 1, slice(2, 2 + FEATURES), slice(2 + FEATURES, None)
+FEWEST, MOST = 8, 256  # clean samples: fewer are refused, of more some are left out
+FOLDS = 32  # parts of the clean samples; the directions for one part are found in the others
+AXES = 32  # most directions in which clean mean tokens are allowed to vary
+FURTHEST = 4.0  # spreads from the middle at which a feature is cut off, so that none dominates
+EFFECTS = (1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates of A, in units of the noise
+USUAL = 4.0  # samples that the noise of all classes counts for in the noise of one class
+LEAST = 0.02  # share of a feature's variance that is never explained
+OTHER_DAY = 128  # clean samples of another day differ: more than this many do not sharpen a test
+CAUTION = 3  # clean samples that count as one degree of freedom: classes differ in more than means
 RECENT = 8  # samples that are enough to see that the stream has changed
+SURENESS = 3.0, 2.0  # slope and offset of the log-odds of damage, by the logarithm of the score
 
 
-def profile(alone: Fused) -> Tensor:
-    """Return log ‖embedding‖ and the entropy of the prediction of each sample: → (B, 2)."""
-    length = alone.embedding.norm(dim=1).clamp(min=1e-12).log()
-    return torch.stack([length, entropy(alone.logits)], dim=1)
+def mean_tokens(tokens: Tokens) -> dict[str, Tensor]:
+    """Return the mean token of each sample, in float64 on the CPU: (B, N, D) → (B, D)."""
+    return {name: _plain(value.float().mean(dim=1)) for name, value in tokens.items()}
 
 
-class CleanProfile(nn.Module):
-    """The profile of clean samples of one modality: mean (2,), inverse covariance (2, 2)."""
+def empty_buffers(module: nn.Module, **dimensions: int) -> None:
+    """Register float64 buffers without elements, which `fit` replaces."""
+    for name, count in dimensions.items():
+        module.register_buffer(name, torch.zeros([0] * count, dtype=torch.float64))
 
-    mean: Tensor
-    precision: Tensor
-    count: Tensor  # number of samples it was learned from; 0 if none yet
+
+def _plain(values: Tensor) -> Tensor:
+    return values.detach().to("cpu", torch.float64)
+
+
+class Clean(nn.Module):
+    """The features of clean samples of one modality, and what to expect for a mix of classes."""
+
+    centre: Tensor  # (D,) mean of the mean tokens
+    axes: Tensor  # (D, K) directions in which they vary most
+    middle: Tensor  # (3,) median of the features
+    spread: Tensor  # (3,)
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(2))
-        self.register_buffer("precision", torch.eye(2))
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        empty_buffers(self, centre=1, axes=2, middle=1, spread=1)
+        self.given_own, self.given_others = Expectation(), Expectation()
 
-    def fit(self, rows: Tensor) -> None:
-        """Learn from the profiles (n, 2) of clean samples."""
-        if len(rows) < 5:
-            raise InputError(f"fit() got {len(rows)} clean samples, which is too few: give 32.")
-        rows = rows.to(self.mean)
-        centred = rows - rows.mean(dim=0)
-        # The floor is for a model that is equally sure of every sample.
-        spread = centred.T @ centred / (len(rows) - 1) + 1e-6 * torch.eye(2).to(rows)
-        self.mean.copy_(rows.mean(dim=0))
-        self.precision.copy_(torch.linalg.inv(spread))
-        self.count.fill_(len(rows))
+    def fit(self, tokens: Tensor, alone: Fused, others: Tensor | None) -> None:
+        """Learn from mean tokens (n, D), the modality alone, and the others' predictions (n, C)."""
+        self.centre, self.axes = directions(tokens)
+        folds = min(FOLDS, len(tokens))
+        fold = torch.arange(len(tokens)) % folds
+        outside = torch.empty(len(tokens), dtype=torch.float64)
+        for part in range(folds):  # samples lie nearer to directions found in themselves
+            held = fold == part
+            outside[held] = outside_of(tokens[held], *directions(tokens[~held], len(tokens)))
+        found = features(alone, outside)
+        low, self.middle, high = found.quantile(_plain(torch.tensor([0.16, 0.5, 0.84])), dim=0)
+        self.spread = ((high - low) / 2).clamp(min=1e-4)
+        rows = self._scaled(found)
+        self.given_own.fit(rows, _plain(alone.logits.softmax(dim=1)))
+        if others is not None:
+            self.given_others.fit(rows, others)
 
-    def distance(self, rows: Tensor) -> Tensor:
-        """Return how far the mean of rows (n, 2) is from clean, relative to chance: ().
+    def look(self, tokens: Tensor, alone: Fused) -> Tensor:
+        """Return the scaled features of samples: mean tokens (B, D) and alone → (B, 3)."""
+        return self._scaled(features(alone, outside_of(tokens, self.centre, self.axes)))
 
-        Hotelling's statistic, (x̄ − μ)ᵀ Σ⁻¹ (x̄ − μ) / (1/n + 1/N) for N clean samples: about χ²
-        with two degrees of freedom if the rows are clean, for any n.
-        """
-        known = self.count.clamp(max=SHARPEST)
-        gap = rows.mean(dim=0) - self.mean
-        return gap @ self.precision @ gap / (1 / len(rows) + 1 / known)
+    def score(self, rows: Tensor, own: Tensor, others: Tensor | None, surprise: float) -> float:
+        """Return the distance of rows (n, 3) from clean over its limit: above 1 is damage."""
+        found = self.given_own.score(rows, own, surprise)
+        if others is None:
+            return found
+        return min(found, self.given_others.score(rows, others, surprise))
 
-    def since_change(self, rows: Tensor, newest: int, limit: float) -> Tensor:
-        """Drop the older of rows (n, 2), in order of arrival, if the last ones differ from them.
-
-        The last `newest`, but at least 8, are compared with all before them by the same statistic.
-        """
-        newest = max(newest, RECENT)
-        if len(rows) <= newest:
-            return rows
-        last, before = rows[-newest:], rows[:-newest]
-        gap = last.mean(dim=0) - before.mean(dim=0)
-        apart = gap @ self.precision @ gap / (1 / len(last) + 1 / len(before))
-        return last if apart > limit else rows
+    def _scaled(self, found: Tensor) -> Tensor:
+        return ((found - self.middle) / self.spread).clamp(-FURTHEST, FURTHEST)
 
 
-def without_noise_floor(squared: float, rows: int) -> float:
-    """Correct a mean squared correlation of `rows` samples for what chance adds to it.
+def features(alone: Fused, outside: Tensor) -> Tensor:
+    """Return log ‖embedding‖, the entropy of the prediction and `outside` (B,): → (B, 3)."""
+    length = alone.embedding.norm(dim=1).clamp(min=1e-12).log()
+    return torch.stack([_plain(length), _plain(entropy(alone.logits)), outside], dim=1)
 
-    Independent dimensions have r² = 1/(B − 1) on average; r² − (1 − r²)/(B − 2) is 0 for them at
-    any B, and may be negative. It is 0 for fewer than three rows.
+
+def directions(tokens: Tensor, of: int | None = None) -> tuple[Tensor, Tensor]:
+    """Return the centre of mean tokens (n, D) and their main axes (D, K), K by `of` samples."""
+    centre = tokens.mean(dim=0)
+    kept = min(AXES, (of or len(tokens)) // 4, tokens.shape[1] // 2)
+    return centre, torch.linalg.svd(tokens - centre, full_matrices=False).Vh[:kept].T.contiguous()
+
+
+def outside_of(tokens: Tensor, centre: Tensor, axes: Tensor) -> Tensor:
+    """Return the logarithm of the distance of (B, D) from the plane of the axes: → (B,)."""
+    gap = tokens - centre
+    return 0.5 * (gap.square().sum(dim=1) - (gap @ axes).square().sum(dim=1)).clamp(min=1e-12).log()
+
+
+class Expectation(nn.Module):
+    """A regression of features on predicted classes: what to expect of a batch, and how surely.
+
+    In its dual form, which is of the size of the clean samples however many classes there are.
     """
-    return squared - (1 - squared) / (rows - 2) if rows > 2 else 0.0
+
+    mix: Tensor  # (N, C) predicted distributions of clean samples
+    whiten: Tensor  # (3, 3) makes the noise of the features independent and of variance 1
+    effect: Tensor  # (3,) variance A of the classes' effects, in units of the noise
+    inverse: Tensor  # (3, N, N) of the covariance of the clean samples' features
+    alpha: Tensor  # (N, 3) inverse · features
+    noise: Tensor  # (C,) variance of the noise by class, 1 on average
+
+    def __init__(self) -> None:
+        super().__init__()
+        empty_buffers(self, mix=2, whiten=2, effect=1, inverse=3, alpha=2, noise=1)
+
+    def fit(self, rows: Tensor, mix: Tensor) -> None:
+        """Learn from the features (N, 3) of clean samples and their predictions (N, C)."""
+        alike = mix @ mix.T
+        noise = rows.T.cov() + LEAST * torch.eye(FEATURES).to(rows)
+        for _ in range(3):  # which effects there are depends on the noise, and vice versa
+            self.whiten = torch.linalg.cholesky(torch.linalg.inv(noise))
+            white = rows @ self.whiten
+            self.effect = torch.stack([likeliest_effect(alike, own) for own in white.T])
+            within = torch.eye(len(rows)).to(rows)
+            self.inverse = torch.linalg.inv(within + 1 + self.effect[:, None, None] * alike)
+            self.alpha = torch.einsum("jnm,mj->nj", self.inverse, white)
+            # What each sample deviates from the expectation of all others, relative to its noise.
+            left = self.alpha / self.inverse.diagonal(dim1=1, dim2=2).T.sqrt()
+            back = left @ torch.linalg.inv(self.whiten)
+            noise = back.T @ back / len(rows) + LEAST * torch.eye(FEATURES).to(rows)
+        squares = left.square().mean(dim=1)
+        self.noise = (USUAL + mix.T @ squares) / (USUAL + mix.sum(dim=0))
+        self.mix = mix.clone()
+
+    def score(self, rows: Tensor, mix: Tensor, surprise: float) -> float:
+        """Return the squared distance of the mean of rows (n, 3) from expectation over its limit.
+
+        Like Hotelling's statistic it follows an F distribution; its second number of degrees of
+        freedom is a third of the number of clean samples that the expectation rests upon.
+        `surprise` is the quantile of the normal distribution that clean batches exceed at the
+        wanted rate.
+        """
+        shares = mix.mean(dim=0)
+        alike = self.mix @ shares
+        found = rows.mean(dim=0) @ self.whiten - (
+            self.effect * (alike @ self.alpha) + self.alpha.sum(dim=0)
+        )
+        known = 1 + self.effect[:, None] * alike  # (3, N)
+        prior = 1 + self.effect * (shares @ shares)
+        unsure = prior - torch.einsum("jn,jnm,jm->j", known, self.inverse, known)
+        noise = (shares @ self.noise).clamp(min=0.5)
+        variance = noise * (1 / len(rows) + unsure) + 1 / min(len(self.mix), OTHER_DAY)
+        distance = (found.square() / variance).mean()
+        return float(distance) / f_quantile(
+            FEATURES, 1 / (CAUTION * float(unsure.mean())), surprise
+        )
+
+
+def likeliest_effect(alike: Tensor, own: Tensor) -> Tensor:
+    """Return the variance of class effects under which a feature (N,) is most likely: → ()."""
+    power, basis = torch.linalg.eigh(alike)
+    along = (basis.T @ (own - own.mean())).square()
+    choices = torch.tensor(EFFECTS, dtype=alike.dtype)
+    variances = 1 + choices[:, None] * power.clamp(min=0)
+    return choices[(-variances.log() - along / variances).sum(dim=1).argmax()]
+
+
+def f_quantile(first: int, second: float, surprise: float) -> float:
+    """Return the quantile of an F distribution at that of the normal distribution, `surprise`.
+
+    Paulson's approximation: the cube root of F is nearly normal.
+    """
+    second = max(second, 4.0, surprise**2 / 2)
+    a, b = 2 / (9 * first), 2 / (9 * second)
+    p, q, r = (1 - b) ** 2 - surprise**2 * b, (1 - a) * (1 - b), (1 - a) ** 2 - surprise**2 * a
+    return ((q + math.sqrt(q * q - p * r)) / p) ** 3
+
+
+def sureness(score: float) -> float:
+    """Return the probability that a modality with this score is damaged."""
+    slope, offset = SURENESS
+    return 1 / (1 + math.exp(-min(max(slope * math.log(max(score, 1e-6)) + offset, -50), 50)))
 
 
 class Diagnoser(nn.Module):
-    """Diagnoses batch after batch, by the options that `Robust` documents.
+    """Diagnoses batch after batch, once it has been fitted; until then it flags nothing.
 
-    Its memory is in buffers, so resets and states cover it.
+    If a batch has fewer than `queue` samples, earlier ones count too, but not those from before a
+    change. A clean modality is flagged in about a share `false_alarms` of batches. All memory is in
+    buffers, so resets and states cover it; it stays on the CPU, where its small algebra is done.
     """
 
-    levels: Tensor  # the redundancy of each modality when clean: learned, or the lowest so far
+    recent: Tensor  # (n, M, 2 + 3 + C) the last samples
     fitted: Tensor
 
-    def __init__(
-        self, names: Sequence[str], score: str, level: str, queue: int, false_alarms: float
-    ) -> None:
+    def __init__(self, names: Sequence[str], queue: int = 128, false_alarms: float = 0.01) -> None:
         super().__init__()
-        self.score, self.level, self.queue = score, level, queue
-        self.form = "correlation" if score in ("correlation", "corrected") else "cosine"
-        # What χ² with two degrees of freedom exceeds in this share of clean batches.
-        self.limit = -2 * math.log(false_alarms)
+        self.names, self.queue, self.false_alarms = tuple(names), queue, false_alarms
+        self.surprise = NormalDist().inv_cdf(1 - false_alarms)
         self.frozen = False  # whether earlier batches do not count for the present one
-        self.recent = nn.ModuleDict({name: _Queue() for name in names})
-        self.clean = nn.ModuleDict({name: CleanProfile() for name in names})
-        self.places = {name: place for place, name in enumerate(names)}
-        self.register_buffer("levels", torch.full((len(names),), torch.inf))
+        self.clean = nn.ModuleDict({name: Clean() for name in names})
+        self.register_buffer("recent", torch.zeros(0, 0, 0, dtype=torch.float64))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
-    @property
-    def uses_source(self) -> bool:
-        """Whether clean samples make a difference."""
-        return self.level == "own" or self.score == "profile"
-
     @torch.no_grad()
-    def fit(self, clean: Mapping[str, Fused]) -> None:
-        """Learn what each modality alone looks like on clean samples."""
-        for name, alone in clean.items():
-            spread = float((alone.embedding - alone.embedding.mean(dim=0)).abs().max())
-            if spread < 1e-6 * float(alone.embedding.abs().max()):
+    def fit(self, tokens: Mapping[str, Tensor], alone: Mapping[str, Fused]) -> None:
+        """Learn from mean tokens {name: (n, D)} of clean samples and each modality alone."""
+        count = len(next(iter(tokens.values())))
+        if count < FEWEST:
+            raise InputError(f"fit() got {count} clean samples, which is too few: give 32.")
+        kept = torch.linspace(0, count - 1, min(count, MOST)).round().long()
+        views = {n: Fused(f.embedding.cpu()[kept], f.logits.cpu()[kept]) for n, f in alone.items()}
+        shares = {name: _plain(view.logits.softmax(dim=1)) for name, view in views.items()}
+        for name, view in views.items():
+            spread = float((view.embedding - view.embedding.mean(dim=0)).abs().max())
+            if spread < 1e-6 * float(view.embedding.abs().max()):
                 raise InputError(f"all clean samples of '{name}' are alike: give real ones.")
-            self.clean[name].fit(profile(alone))  # type: ignore[operator]
-        last = max(len(next(iter(clean.values())).embedding) - LEVEL_BATCH, 0)
-        batches = [slice(start, start + LEVEL_BATCH) for start in range(0, last + 1, LEVEL_BATCH)]
-        scores = [self._redundancy({n: f.embedding[b] for n, f in clean.items()}) for b in batches]
-        for name in clean:
-            self.levels[self.places[name]] = sum(s[name] for s in scores) / len(scores)
+            others = agreed([own for other, own in shares.items() if other != name])
+            self._of(name).fit(tokens[name][kept], view, others)
         self.fitted.fill_(True)
 
     @torch.no_grad()
     def forward(
-        self, alone: Mapping[str, Fused], delta: float, remember: bool, group: Ranks = ALONE
+        self, tokens: Tokens, alone: Mapping[str, Fused], remember: bool, group: Ranks = ALONE
     ) -> Diagnosis:
         """Diagnose the modalities present; with `remember`, the batch counts for later ones."""
-        if self.score == "profile" and self.fitted:
-            return self._by_profile(alone, remember, group)
-        rows = {name: group.gather(fused.embedding) for name, fused in alone.items()}
-        scores = self._redundancy({n: self._with_recent(n, r, remember) for n, r in rows.items()})
-        if self.level == "lowest":
-            return diagnose(scores, delta, strict=True)
-        return self._by_levels(scores, delta, remember)
-
-    def _by_profile(self, alone: Mapping[str, Fused], remember: bool, group: Ranks) -> Diagnosis:
-        scores = {}
-        for name, fused in alone.items():
-            own = self.clean[name]
-            assert isinstance(own, CleanProfile)
-            rows = group.gather(profile(fused).to(own.mean))
-            scores[name] = float(own.distance(self._with_recent(name, rows, remember, own)))
-        excess = {name: score - self.limit for name, score in scores.items()}
-        return Diagnosis(scores, excess, frozenset(n for n, over in excess.items() if over > 0))
-
-    def _by_levels(self, scores: Mapping[str, float], delta: float, remember: bool) -> Diagnosis:
-        """Compare each score with its own level; until that is learned, also with the others.
-
-        The lowest score so far is not a clean level if the modality has never been clean.
-        """
-        levels = {name: float(self.levels[self.places[name]]) for name in scores}
         if not self.fitted:
-            levels = {name: min(levels[name], score) for name, score in scores.items()}
+            nothing = dict.fromkeys(alone, 0.0)
+            return Diagnosis(nothing, dict.fromkeys(alone, -1.0), frozenset())
+        rows = group.gather(self._rows(mean_tokens(tokens), alone))
+        newest, seen = len(rows), rows
+        if self.queue and not self.frozen:
+            if self.recent.shape[1:] == rows.shape[1:]:
+                seen = torch.cat([self.recent, rows])[-max(self.queue, newest) :]
+            for name in alone:
+                self._forget_before_change(name, seen[:, self.names.index(name)], newest)
             if remember:
-                for name, level in levels.items():
-                    self.levels[self.places[name]] = level
-        over = {name: score - levels[name] for name, score in scores.items()}
-        biased = {name for name, gap in over.items() if gap > delta}
-        if not self.fitted:
-            biased |= diagnose(scores, delta, strict=True).biased
-        return Diagnosis(dict(scores), over, frozenset(biased))
+                self.recent = seen[-self.queue :].clone()
+        scores = {name: self._score(name, seen) for name in alone}
+        flagged = frozenset(name for name, score in scores.items() if score > 1)
+        over = {name: score - 1 for name, score in scores.items()}
+        sure = {name: sureness(score) for name, score in scores.items()}
+        return Diagnosis(scores, over, flagged, sure)
 
-    def _redundancy(self, embeddings: Mapping[str, Tensor]) -> dict[str, float]:
-        found = redundancy(embeddings, self.form, "joint")
-        scores = {name: float(value) for name, value in found.items()}
-        if self.score != "corrected":
-            return scores
-        return {n: without_noise_floor(r, len(embeddings[n])) for n, r in scores.items()}
+    def _rows(self, tokens: Mapping[str, Tensor], alone: Mapping[str, Fused]) -> Tensor:
+        """Return what is kept of each sample, zeros of a modality that is missing: → (B, M, K)."""
+        size, classes = next(iter(alone.values())).logits.shape
+        rows = torch.zeros(size, len(self.names), 2 + FEATURES + classes, dtype=torch.float64)
+        for name, fused in alone.items():
+            own = rows[:, self.names.index(name)]
+            own[:, [THERE, COUNTS]] = 1
+            own[:, SEEN] = self._of(name).look(tokens[name], fused)
+            own[:, SHARES] = _plain(fused.logits.softmax(dim=1))
+        return rows
 
-    def _with_recent(
-        self, name: str, rows: Tensor, remember: bool, clean: CleanProfile | None = None
-    ) -> Tensor:
-        """Return rows (B, K) with remembered ones before them, as many as the queue holds."""
-        queue, size, recent = self.recent[name], self.queue, rows
-        assert isinstance(queue, _Queue)
-        if size == 0 or self.frozen:
-            return rows
-        if queue.rows.shape[1] == rows.shape[1]:  # else there are none yet, or of another kind
-            recent = torch.cat([queue.rows.to(rows), rows])[-max(size, len(rows)) :]
-        if clean is not None:
-            recent = clean.since_change(recent, len(rows), self.limit)
-        if remember:
-            queue.rows = recent[-size:].detach().clone()
-        return recent
+    def _score(self, name: str, seen: Tensor) -> float:
+        place = self.names.index(name)
+        seen = seen[seen[:, place, COUNTS] > 0]
+        there = [p for p in range(len(self.names)) if p != place and seen[:, p, THERE].all()]
+        others = agreed([seen[:, p, SHARES] for p in there])
+        rows, own = seen[:, place, SEEN], seen[:, place, SHARES]
+        return self._of(name).score(rows, own, others, self.surprise)
+
+    def _forget_before_change(self, name: str, rows: Tensor, newest: int) -> None:
+        """Let rows (n, …) of a modality, in order of arrival, not count from before a change.
+
+        The last `newest`, but at least 8, are compared with all before them.
+        """
+        places = rows[:, COUNTS].nonzero()[:, 0]
+        newest = max(newest, RECENT)
+        if len(places) <= newest:
+            return
+        last, before = rows[places[-newest:]], rows[places[:-newest]]
+        gap = last[:, SEEN].mean(dim=0) - before[:, SEEN].mean(dim=0)
+        white = gap @ self._of(name).given_own.whiten
+        apart = float(white.square().mean()) / (1 / newest + 1 / len(before))
+        if apart > f_quantile(FEATURES, MOST, self.surprise):
+            rows[places[:-newest], COUNTS] = 0
+
+    def _of(self, name: str) -> Clean:
+        own = self.clean[name]
+        assert isinstance(own, Clean)
+        return own
 
 
-class _Queue(nn.Module):
-    rows: Tensor  # (n, K), the last of a stream, oldest first
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("rows", torch.empty(0, 0))
+def agreed(shares: Sequence[Tensor]) -> Tensor | None:
+    """Return the normalised geometric mean of predictions (n, C); None of none."""
+    if not shares:
+        return None
+    return torch.stack([(own + 1e-6).log() for own in shares]).mean(dim=0).softmax(dim=1)

@@ -3,6 +3,7 @@
 Users call an `Adaptation`, which takes turns, counts and logs. The batch goes through `Loop`.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -18,11 +19,13 @@ from dasp.core.seeding import batch_seed
 from dasp.core.types import Inputs, Outcome, Prediction, Step, Tokens, Trainable
 from dasp.methods.base import Method, Predict, device_of, hyperparameters, one_of, whole
 from dasp.methods.checks import checked, clean_batches, finite_rows, not_finite, which
+from dasp.methods.diagnosis import Diagnoser
 from dasp.methods.distributed import PeerError, Ranks, apart
 from dasp.methods.losses import predicted_rows
 from dasp.methods.needs import build_method
 from dasp.methods.norms import trained_batch_norms
 from dasp.methods.rebalance import MEMORY, build_rebalancer
+from dasp.methods.selftest import KEPT, SelfTest, selftest
 from dasp.methods.sources import check_open, claim, return_to_source
 from dasp.methods.state import (
     Checkpoint,
@@ -159,6 +162,7 @@ class Adaptation:
         self.method, self.model, self.adapters = method, method.model, method.adapters
         self.options, self._recorder, self._checkpoint = options, recorder, keeper
         self._loop, self._turns = Loop(method, options), Turns()
+        self._clean: tuple[list[Inputs], str] = [], "inputs"  # batches for `selftest`
         self.memory = self._loop.memory
         claim(self)
         method.begin()
@@ -267,11 +271,36 @@ class Adaptation:
         """Fit as `fit` does, on batches of tokens {name: (B, N, D)} already encoded."""
         self._fit(source, "tokens")
 
+    def selftest(self) -> SelfTest:
+        """Tell whether the diagnosis can be trusted on this model; warn if it cannot.
+
+        The clean samples of the last `fit` (128 of them are kept for this) are damaged in five
+        generic ways per modality, as raw inputs and as tokens: which would be named, which missed,
+        and for which another modality would be blamed? Changes nothing.
+        """
+        diagnoser = getattr(self.method, "diagnoser", None)
+        if not isinstance(diagnoser, Diagnoser):
+            raise ContractError(
+                f"{type(self.method).__name__} has no diagnosis that learns from clean samples, "
+                "which selftest() is about."
+            )
+        with self._in_use():
+            before = self.memory.capture(whole=False)
+            try:
+                with apart(self.method):
+                    found = selftest(self.method, diagnoser, *self._clean)
+            finally:
+                self.memory.restore(before)
+        if found.warning:
+            warnings.warn(f"selftest: {found.warning}", stacklevel=2)
+        return found
+
     def _fit(self, source: Iterable[Inputs], kind: str) -> None:
         group, method = self.method.group, self.method
+        self._clean = [], kind
         with group.together(), self._in_use():
             self.memory.restore(self.source)
-            batches = group.join(clean_batches(source, method, kind))
+            batches = map(self._kept, group.join(clean_batches(source, method, kind)))
             if kind == "inputs" and not method.tunes_encoder:
                 batches = map(torch.no_grad()(method.encode), batches)
             try:
@@ -280,9 +309,18 @@ class Adaptation:
                 group.settle()
             except BaseException:
                 self.memory.restore(self.source)
+                self._clean = [], kind
                 raise
             self.memory.forget_source()
             self._recorder.event("fit")
+
+    def _kept(self, batch: Inputs) -> Inputs:
+        """Keep a clean batch for `selftest`, if the method has a diagnosis to test."""
+        kept = self._clean[0]
+        room = KEPT - sum(len(next(iter(part.values()))) for part in kept)
+        if room > 0 and isinstance(getattr(self.method, "diagnoser", None), Diagnoser):
+            kept.append({name: value[:room].detach() for name, value in batch.items()})
+        return batch
 
     @property
     def source(self) -> Snapshot:

@@ -11,9 +11,9 @@ from dasp.core.errors import ContractError, OptionError
 from dasp.core.types import Diagnosis, Fused, Step, Tokens
 from dasp.methods.base import METHODS, device_of, not_negative, one_of, whole
 from dasp.methods.dasp import Dasp, Role, RoleOf, diversity, mean_prediction
-from dasp.methods.diagnosis import Diagnoser, Level, RobustScore
 from dasp.methods.losses import entropy
 from dasp.methods.passes import LearningPasses, joined
+from dasp.methods.robust_diagnosis import Level, ProfileDiagnoser, RobustScore
 
 EVEN_SHARE = 0.5  # weight of a uniform class mix beside the one that healthy modalities see
 WINDOW = 256  # samples over which the guard averages predictions
@@ -28,10 +28,10 @@ class Robust(Dasp):
 
     Paper: none; this method was made for this library in 2026, on the released variant of `Dasp`.
 
-    - `score="profile"`: how far each sample's profile (`dasp.methods.diagnosis`) is from those of
-      the clean samples given to `fit`. A modality is biased if clean batches would get that far in
-      a share `false_alarms` of cases. Until `fit`, "cosine" is used. "cosine" and "correlation"
-      are DASP's redundancy; "corrected" is the latter without its noise floor.
+    - `score="profile"`: how far each sample's profile (`dasp.methods.robust_diagnosis`) is from
+      those of the clean samples given to `fit`. A modality is biased if clean batches would get
+      that far in a share `false_alarms` of cases. Until `fit`, "cosine" is used. "cosine" and
+      "correlation" are DASP's redundancy; "corrected" is the latter without its noise floor.
     - `level="own"` compares a score with that of the same modality when clean (learned by `fit`,
       or the lowest so far), "lowest" with the lowest of all; the gap must exceed `delta`.
     - `queue`: the number of recent samples that the diagnosis uses if a batch has fewer.
@@ -86,7 +86,7 @@ class Robust(Dasp):
         self.false_alarms, self.label_mix, self.full_batch = false_alarms, label_mix, full_batch
         self.lambda_kl_biased, self.collapse_guard = lambda_kl_biased, collapse_guard
         names, device = self.model.modalities, device_of(self.model)
-        self.diagnoser = Diagnoser(names, score, level, queue, false_alarms).to(device)
+        self.diagnoser = ProfileDiagnoser(names, score, level, queue, false_alarms).to(device)
         guard = CollapseGuard(self.model.num_classes, self.trainable()).to(device)
         self.guard = guard if collapse_guard else None
 

@@ -77,8 +77,9 @@ class LogFeed(Feed):
             "n": event["batch"],
             "missing": missing,
             "scores": scores,
-            "limits": _thresholds(scores, self._run),
+            "limits": _thresholds(scores, self._run, event.get("probability") or {}),
             "biased": event.get("biased") or [],
+            "probability": event.get("probability") or {},
             "norms": event.get("norms") or {},
             "loss": event.get("loss"),
             "note": note or None,
@@ -87,8 +88,12 @@ class LogFeed(Feed):
         }
 
 
-def _thresholds(scores: Mapping[str, float], run: Event) -> dict[str, float | None]:
+def _thresholds(
+    scores: Mapping[str, float], run: Event, sure: Mapping[str, float]
+) -> dict[str, float | None]:
     """Return the thresholds if they follow from the scores; a log has no levels or profiles."""
+    if sure:  # such scores are relative to their limit
+        return dict.fromkeys(scores, 1.0)
     hyper = (run.get("hyper") or {}) if run.get("method") in ("dasp", "robust") else {}
     lowest, profile = repr("lowest"), repr("profile")
     known = hyper.get("level", lowest) == lowest and hyper.get("score") != profile

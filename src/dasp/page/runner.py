@@ -29,10 +29,10 @@ Command = Mapping[str, Any]
 Point = dict[str, Any]
 """What the charts show of one batch, ready for JSON. `n` counts batches since the last reset.
 
-`missing`, `biased` [modality]; `scores`, `limits` {modality: number}; `norms` {part: distance from
-the source}; `loss`; `note`; `skipped` (why nothing was learned). Where they are known: `truth`
-{modality: text}, `accuracy` (of the last batches) and `overall` {lane: share}, `miss` (where the
-diagnosis is wrong, and why), `time`.
+`missing`, `biased` [modality]; `scores`, `limits`, `probability` {modality: number}; `norms` {part:
+distance from the source}; `loss`; `note`; `skipped` (why nothing was learned). Where they are
+known: `truth` {modality: text}, `accuracy` (of the last batches) and `overall` {lane: share},
+`miss` (where the diagnosis is wrong, and why), `time`.
 """
 
 

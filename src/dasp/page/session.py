@@ -13,6 +13,7 @@ from dasp.core.errors import OptionError
 from dasp.core.types import Diagnosis, Inputs, Outcome, Tokens
 from dasp.methods import Adaptation
 from dasp.methods.dasp import Dasp
+from dasp.methods.diagnosis import Diagnoser
 from dasp.methods.robust import Robust
 from dasp.methods.source import Source
 from dasp.page.dropped import Reader, fitting, read_arrays
@@ -152,6 +153,7 @@ class Session(Feed):
             "scores": {m: finite(s) for m, s in diagnosis.scores.items()} if diagnosis else {},
             "limits": {m: finite(limit) for m, limit in limits.items()},
             "biased": sorted(diagnosis.biased) if diagnosis else [],
+            "probability": dict(diagnosis.probability) if diagnosis else {},
             "accuracy": {name: _share(list(counts)) for name, counts in self._recent.items()},
             "overall": {name: _share([counts]) for name, counts in self._total.items()},
             "norms": {part: finite(norm) for part, norm in _norms(tta).items()},
@@ -239,14 +241,18 @@ def compares_sensors(tta: Adaptation) -> bool:
 
 def _scored_by_profile(tta: Adaptation) -> bool:
     """Return whether the score is the distance from clean samples instead of redundancy."""
+    diagnoser = getattr(tta.method, "diagnoser", None)
+    if isinstance(diagnoser, Diagnoser):
+        return bool(diagnoser.fitted)
     if not isinstance(tta.method, Robust):
         return False
-    diagnoser = tta.method.diagnoser
-    return diagnoser.score == "profile" and bool(diagnoser.fitted)
+    return tta.method.diagnoser.score == "profile" and bool(tta.method.diagnoser.fitted)
 
 
 def _thresholds(tta: Adaptation, diagnosis: Diagnosis) -> dict[str, float]:
     """Return the score above which each modality would have been biased; {} if unknown."""
+    if diagnosis.probability:
+        return dict.fromkeys(diagnosis.scores, 1.0)
     if not isinstance(tta.method, Dasp):
         return {}
     margin = 0.0 if _scored_by_profile(tta) else tta.method.delta

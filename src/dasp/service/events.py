@@ -4,9 +4,9 @@ Every line has `event`, `time` (seconds since 1970) and `batch`, the number of b
 
 - "start": a run begins; with `method`, `hyper`, `modalities`.
 - "batch": `index` (batches processed since the last reset), `size`, `present` and `missing`
-  modalities, `scores` and `biased` (null without a diagnosis), `updated`, `loss`, `rejected`,
-  `rollback` and `skipped` (the reason, or null: `skipped` says why nothing was learned, whatever
-  the cause), `norms` (the distance of each modality's adapters from the source state).
+  modalities, `scores`, `biased` and `probability` (null without a diagnosis), `updated`, `loss`,
+  `rejected`, `rollback` and `skipped` (the reason, or null: `skipped` says why nothing was learned,
+  whatever the cause), `norms` (the distance of each modality's adapters from the source state).
 - "frozen": the same for a call inside `frozen()`, which is not a batch of the stream.
 - "error": a batch that ended in an exception; with `error`.
 - "reset", "fit", "save", "load", "resume": with `path` if there is one.
@@ -34,7 +34,7 @@ COUNTED = {"reset": "resets", "save": "saves", "load": "loads", "resume": "loads
 FIELDS: Mapping[str, Any] = {  # the kind of each, if it is there and not null
     **dict.fromkeys(("event", "method", "rejected", "rollback", "skipped"), str),
     **{name: [str] for name in ("modalities", "present", "missing", "biased")},
-    **{name: {"*": float} for name in ("scores", "norms")},
+    **{name: {"*": float} for name in ("scores", "norms", "probability")},
     **dict.fromkeys(("time", "loss"), float),
     "hyper": {"*": str},
 }
@@ -188,7 +188,8 @@ class Recorder:
         parts = {name: getattr(outcome, name) for name in shown}
         event: Event = {"event": kind, "index": index, "size": len(outcome.logits)}
         event |= {"present": list(present), "missing": self._missing(present)}
-        event |= {"scores": found and found.scores, "biased": found and found.biased}
+        named = ("scores", "biased", "probability")
+        event |= {name: found and getattr(found, name) for name in named}
         self._write({**event, **parts, "norms": norms()}, counted=not frozen)
 
     def _missing(self, present: Collection[str]) -> list[str]:

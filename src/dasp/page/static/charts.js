@@ -32,7 +32,7 @@ export class Charts {
       return [{ ...look, wide: true, label: name, value: (p) => p.scores[name] }, limit];
     });
     const one = { label: "threshold", colour: "ink", dash: "1 3", value: (p) => common(p.limits) };
-    const range = (all) => (log ? [1, Math.max(100, ...all) * 1.3] : [0, Math.max(0.5, ...all) * 1.08]);
+    const range = (all) => (log ? [0.1, Math.max(10, ...all) * 1.3] : [0, Math.max(0.5, ...all) * 1.08]);
     const title = log ? "Distance from clean" : "Redundancy";
     const about = `How ${log ? "far each sensor is from clean" : "redundant each sensor’s features are"}; above the dotted threshold ${watched} calls it biased.`;
     return new Chart(this.place, { title, about, series: [...series, one], range, log, format: short });
@@ -80,7 +80,8 @@ export function changesOf(points) {
 
 export function verdict(point, about) {
   if (!Object.keys(point.scores).length) return `${about.watched} makes no diagnosis.`;
-  const found = listed(point.biased);
+  const sure = (name) => (point.probability?.[name] == null ? "" : ` (${Math.round(100 * point.probability[name])}% sure)`);
+  const found = listed(point.biased.map((name) => name + sure(name)));
   return found ? `${about.watched} says: ${found} ${point.biased.length > 1 ? "look" : "looks"} damaged.` : `${about.watched} says: nothing looks damaged.`;
 }
 

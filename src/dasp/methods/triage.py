@@ -1,0 +1,438 @@
+"""Triage: find out which sensor is hurt, treat that one, and believe the others.
+
+Our own method (docs/triage.md has its figures). In the order of that page: how far each modality is
+to be believed, the condition that the stream is in, the treatment of tokens, the prediction, and
+learning. Without learning it makes no backward pass.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from dasp.core.contract import token_width
+from dasp.core.errors import ContractError, OptionError
+from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
+from dasp.methods.base import METHODS, device_of, full_precision, not_negative, one_of, whole
+from dasp.methods.dasp import Dasp, Role, RoleOf, mean_prediction
+from dasp.methods.diagnosis import Diagnoser
+from dasp.methods.losses import entropy, with_spoilt_rows
+from dasp.methods.passes import Adapt, LearningPasses, adapted_logits, joined
+from dasp.methods.rebalance import MEMORY, rebalance
+
+SHARPNESS = 3  # the power of a reliability that is the weight of a view
+MOST = 2.0  # the weight of what is believed beside the joint prediction, at most
+CALM = 16  # rows after which half of an alignment is made
+RECENT = 8  # rows that are enough to see that the condition has changed
+MOVED = 4.0  # how much further than by chance a mean token must be from earlier ones
+FULL_BATCH = 64  # samples that are worth the full learning rate
+EVEN_SHARE = 0.5  # of a uniform class mix beside the one that is believed, in the loss
+
+MISSING, HEALTHY, FLAGGED = 0, 1, 2
+
+
+# Whom to believe
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """Return log p (B, C), at least −50, so that a class that is ruled out has finite sums."""
+    return logits.log_softmax(dim=1).clamp(min=-50)
+
+
+def reliability(views: Tensor, clean: Tensor | None) -> Tensor:
+    """Return how well each view agrees with the others, relative to clean samples: (M,) in 0..1.
+
+    Views (n, M, C) are log-probabilities. The agreement of one with the others is the mean over
+    samples of Σ p·q, where q is the normalised product of the others. Without clean views
+    (m, M, C) to compare with, each is compared with its agreement with itself.
+    """
+    if views.shape[1] == 1:
+        return views.new_ones(1)
+    found, others = _agreement(views)
+    if clean is None:
+        own = [rows.exp().square().sum(dim=2).mean(dim=0) for rows in (views, others)]
+        usual = (own[0] * own[1]).sqrt()
+    else:
+        usual, _ = _agreement(clean)
+    return (found / usual.clamp(min=1e-12)).clamp(max=1)
+
+
+def _agreement(views: Tensor) -> tuple[Tensor, Tensor]:
+    others = (views.sum(dim=1, keepdim=True) - views).log_softmax(dim=2)
+    return (views.exp() * others.exp()).sum(dim=2).mean(dim=0), others
+
+
+def belief(views: Tensor, weights: Tensor) -> Tensor:
+    """Return log h (n, C), the normalised product of views (n, M, C) to the power of weights."""
+    return (views * weights[:, None]).sum(dim=1).log_softmax(dim=1)
+
+
+def contradiction(joint: Tensor, believed: Tensor) -> float:
+    """Return the mean of KL(joint ‖ believed) over the rows of log-probabilities (n, C)."""
+    return float((joint.exp() * (joint - believed)).sum(dim=1).mean())
+
+
+def is_steady(believed: Tensor) -> bool:
+    """Tell whether older and newer rows (n, C) may have the same classes: a stream in no order.
+
+    χ² of the halves' counts of predicted classes, against its mean and three deviations.
+    """
+    half, classes = len(believed) // 2, believed.shape[1]
+    if half < RECENT:
+        return True
+    counts = torch.stack(
+        [
+            torch.bincount(rows.argmax(dim=1), minlength=classes).float()
+            for rows in (believed[-2 * half : -half], believed[-half:])
+        ]
+    )
+    seen = counts.sum(dim=0)
+    distance = float(((counts[0] - counts[1]).square() / seen.clamp(min=1)).sum())
+    freedom = float((seen > 0).sum()) - 1
+    return distance <= freedom + 3 * math.sqrt(2 * freedom)
+
+
+# The condition that the stream is in
+
+
+class Condition(nn.Module):
+    """The last samples of the present condition, one row each: views, joint, mean tokens.
+
+    A condition is a set of flagged modalities and a mean token of each of them. The rows are a
+    buffer, so resets and saved states cover them.
+    """
+
+    state: Tensor  # (M,) MISSING, HEALTHY or FLAGGED
+    rows: Tensor  # (n, M·C + C + widths), oldest first
+
+    def __init__(self, widths: Mapping[str, int], classes: int) -> None:
+        super().__init__()
+        self.widths, self.classes = dict(widths), classes
+        self.capacity = MEMORY * classes
+        self.register_buffer("state", torch.zeros(len(widths), dtype=torch.int64))
+        total = (len(widths) + 1) * classes + sum(widths.values())
+        self.register_buffer("rows", torch.zeros(0, total))
+
+    def joined(self, state: Tensor, rows: Tensor) -> Tensor:
+        """Return rows (B, W) of a batch behind the remembered ones of the same condition."""
+        if not torch.equal(state, self.state):
+            return rows
+        both = torch.cat([self.rows, rows])
+        newest = max(len(rows), RECENT)
+        for name, kind in zip(self.widths, state.tolist(), strict=True):
+            if kind == FLAGGED and has_moved(self.means(both)[name], newest):
+                return both[-newest:]
+        return both
+
+    def remember(self, state: Tensor, rows: Tensor) -> None:
+        """Keep these rows, as many as there is room for; none if nothing is flagged."""
+        kept = rows[-self.capacity :] if (state == FLAGGED).any() else rows[:0]
+        self.state, self.rows = state.clone(), kept.detach().clone()
+
+    def views(self, rows: Tensor) -> Tensor:
+        """Return the log-probabilities of each modality alone (n, M, C), 0 if it is missing."""
+        size = len(self.widths), self.classes
+        return rows[:, : size[0] * size[1]].reshape(-1, *size)
+
+    def joint(self, rows: Tensor) -> Tensor:
+        """Return the log-probabilities (n, C) of all modalities together; a view to write to."""
+        start = len(self.widths) * self.classes
+        return rows[:, start : start + self.classes]
+
+    def means(self, rows: Tensor) -> dict[str, Tensor]:
+        """Return the mean token of each modality {name: (n, D)}, 0 if it is missing."""
+        start, found = (len(self.widths) + 1) * self.classes, {}
+        for name, width in self.widths.items():
+            found[name] = rows[:, start : start + width]
+            start += width
+        return found
+
+
+def has_moved(rows: Tensor, newest: int) -> bool:
+    """Tell whether the mean of the newest of rows (n, D) is elsewhere than that of the others.
+
+    ‖x̄ − ȳ‖² relative to tr Σ·(1/n + 1/m), which is 1 on average if both are of one distribution.
+    """
+    if len(rows) - newest < RECENT:
+        return False
+    before, last = rows[:-newest], rows[-newest:]
+    spread = (before - before.mean(dim=0)).square().sum() / (len(before) - 1)
+    gap = (last.mean(dim=0) - before.mean(dim=0)).square().sum()
+    return bool(gap > MOVED * spread * (1 / len(before) + 1 / len(last)))
+
+
+class CleanSamples(nn.Module):
+    """What `fit` was given: views and mean tokens of clean samples, in rows of `Condition`."""
+
+    rows: Tensor
+
+    def __init__(self, like: Condition) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros_like(like.rows))
+
+
+@METHODS.register("triage")
+class Triage(Dasp):
+    """Diagnose; align flagged modalities; predict from all, as far as each can be believed.
+
+    Paper: none; this method was made for this library in 2026. It needs no labels and, with
+    `learn=False`, no gradients. `fit` on clean samples (128 are enough, 32 are few) teaches it what
+    healthy modalities look like, how well they agree, and where their tokens lie.
+
+    If nothing is flagged, it predicts what the source model predicts. Otherwise:
+
+    - `align`: the tokens of flagged modalities are moved to the clean mean (after `fit` only);
+    - `believe`: the joint prediction is multiplied by the product of the modalities' own
+      predictions, each weighted by its reliability, the more the two contradict each other;
+    - `balance`: class biases let the predictions of this condition have the class mix that is
+      believed, unless the classes come in an order;
+    - `learn`: DASP's adapters learn, too, by `lambda_ent`, `lambda_kl` and, for flagged
+      modalities, `lambda_kl_biased`. A batch of B < 64 samples uses √(B/64) of the rate.
+
+    `queue` is the number of recent samples that the diagnosis uses if a batch has fewer,
+    `false_alarms` the share of clean batches that may be flagged.
+    """
+
+    version = 1
+    sharded = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        learn: bool = True,
+        align: bool = True,
+        believe: bool = True,
+        balance: bool = True,
+        queue: int = 128,
+        false_alarms: float = 0.001,
+        stable_rank: int = 32,
+        lambda_ent: float = 0.5,
+        lambda_kl: float = 1.0,
+        lambda_kl_biased: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            model, stable_rank=stable_rank, lambda_ent=lambda_ent, lambda_kl=lambda_kl, seed=seed
+        )
+        for name, value in (
+            ("learn", learn), ("align", align), ("believe", believe), ("balance", balance)
+        ):  # fmt: skip
+            one_of(name, value, True, False)
+        whole(0, queue=queue)
+        not_negative(lambda_kl_biased=lambda_kl_biased)
+        if not 0 < false_alarms < 1:
+            raise OptionError(f"false_alarms must be between 0 and 1, not {false_alarms!r}.")
+        self.learn, self.align, self.believe, self.balance = learn, align, believe, balance
+        self.queue, self.false_alarms = queue, false_alarms
+        self.lambda_kl_biased = lambda_kl_biased
+        if not learn:
+            self.adapters.clear()
+        names, device = self.model.modalities, device_of(self.model)
+        widths = {name: token_width(self.model, name) for name in names}
+        self.diagnoser = Diagnoser(names, "profile", "own", queue, false_alarms).to(device)
+        self.condition = Condition(widths, self.model.num_classes).to(device)
+        self.clean = CleanSamples(self.condition).to(device)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether it knows clean samples."""
+        return bool(self.diagnoser.fitted)
+
+    @torch.no_grad()
+    def fit(self, source: Iterable[Tokens]) -> None:
+        """Learn what the modalities are like on clean samples; 32 are few, 128 enough."""
+        seen: dict[str, list[Fused]] = {name: [] for name in self.model.modalities}
+        rows = []
+        for batch in source:
+            alone = {name: self.fuse({name: tokens}) for name, tokens in batch.items()}
+            rows.append(self._rows(batch, alone))
+            for name, fused in alone.items():
+                seen[name].append(fused)
+        if not rows:
+            raise ContractError(f"fit() was given no clean samples of {', '.join(seen)}.")
+        self.diagnoser.fit({name: joined(parts) for name, parts in seen.items()})
+        self.clean.rows = torch.cat(rows)
+
+    # One batch
+
+    def step(self, batch: Tokens) -> Step:
+        """Diagnose, treat, predict; with `learn`, compute the loss and its gradient."""
+        source, diagnosis = self._diagnose(batch, remember=True)
+        own = self._rows(batch, source.alone)
+        if (spoilt := with_spoilt_rows(self.condition.views(own)[:, 0], own)) is not None:
+            return Step(spoilt, diagnosis=diagnosis)
+        state = self._state(diagnosis)
+        if not diagnosis.biased:
+            self.condition.remember(state, own)
+            return Step(source.joint(), diagnosis=diagnosis, skipped="no modality is flagged")
+        alone = source.alone
+        del source  # it holds much memory
+        rows, adapt = self._plan(state, own, diagnosis)
+        passes = LearningPasses(self, batch, adapt, alone) if self.learn else None
+        logits = passes.logits.detach() if passes else adapted_logits(self, batch, adapt)
+        if (spoilt := with_spoilt_rows(logits)) is not None:
+            return Step(spoilt, diagnosis=diagnosis)
+        answer = self._answer(state, rows, logits)
+        self.condition.remember(state, rows)
+        if passes is None:
+            treated = ", ".join(sorted(diagnosis.biased))
+            return Step(answer, diagnosis=diagnosis, skipped=f"learn=False; treated {treated}")
+        mix = self._believed(state, rows)[-len(own) :].exp().mean(dim=0).to(logits)
+        loss = divergence_from_mix(passes.logits, mix)
+        loss = loss + self.lambda_ent * entropy(passes.logits).mean()
+        step = self._with_kl(loss, passes, diagnosis, self._roles(diagnosis))
+        return replace(step, logits=answer, rate=min(1.0, len(own) / FULL_BATCH) ** 0.5)
+
+    @torch.no_grad()
+    def predict(self, batch: Tokens) -> Prediction:
+        """Diagnose, treat and predict with the state as it is."""
+        source, diagnosis = self._diagnose(batch, remember=False)
+        own, state = self._rows(batch, source.alone), self._state(diagnosis)
+        if (
+            not diagnosis.biased
+            or with_spoilt_rows(self.condition.views(own)[:, 0], own) is not None
+        ):
+            return Prediction(source.joint(), diagnosis)
+        del source  # it holds much memory
+        rows, adapt = self._plan(state, own, diagnosis)
+        logits = adapted_logits(self, batch, adapt)
+        spoilt = with_spoilt_rows(logits)
+        return Prediction(
+            self._answer(state, rows, logits) if spoilt is None else spoilt, diagnosis
+        )
+
+    @torch.no_grad()
+    def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
+        """Diagnose, and return the tokens (B, N, D) that `predict` fuses."""
+        source, diagnosis = self._diagnose(batch, remember=False)
+        if not diagnosis.biased:
+            return dict(batch)
+        own = self._rows(batch, source.alone)
+        return dict(self._plan(self._state(diagnosis), own, diagnosis)[1](batch))
+
+    def diagnose(self, alone: Mapping[str, Fused], remember: bool) -> Diagnosis:
+        """Compare each modality with itself when clean, over recent samples.
+
+        A call inside `frozen()` sees its own samples alone: the queue belongs to another stream.
+        """
+        self.diagnoser.frozen = self.frozen
+        found: Diagnosis = self.diagnoser(alone, self.delta, remember, self.group)
+        return found
+
+    def _plan(self, state: Tensor, own: Tensor, diagnosis: Diagnosis) -> tuple[Tensor, Adapt]:
+        """Return the rows of the condition, those of this batch last, and how tokens are treated.
+
+        A call inside `frozen()` knows its own rows only.
+        """
+        rows = own if self.frozen else self.condition.joined(state, own)
+        with full_precision(rows):
+            shifts = self._shifts(state, rows)
+        return rows, partial(self._treat, roles=self._roles(diagnosis), shifts=shifts)
+
+    def _rows(self, batch: Tokens, alone: Mapping[str, Fused]) -> Tensor:
+        """Return the rows (B, W) of all ranks' samples; their joint predictions are still 0."""
+        like, count = self.condition.rows, len(next(iter(batch.values())))
+        empty = like.new_zeros(count, self.model.num_classes)
+        views = [
+            log_probabilities(alone[name].logits).to(like) if name in alone else empty
+            for name in self.condition.widths
+        ]
+        means = [
+            batch[name].mean(dim=1).to(like) if name in batch else like.new_zeros(count, width)
+            for name, width in self.condition.widths.items()
+        ]
+        return self.group.gather(torch.cat([*views, empty, *means], dim=1))
+
+    def _state(self, diagnosis: Diagnosis) -> Tensor:
+        kinds = [
+            MISSING if name not in diagnosis.scores else HEALTHY + (name in diagnosis.biased)
+            for name in self.condition.widths
+        ]
+        return torch.tensor(kinds, device=self.condition.state.device)
+
+    # Treatment
+
+    def _weights(self, state: Tensor, rows: Tensor) -> Tensor:
+        """Return the weight (M,) of each modality's own prediction, 0 if it is missing.
+
+        Two others can outvote a modality that looks healthy; one cannot.
+        """
+        present = state != MISSING
+        clean = self.condition.views(self.clean.rows)[:, present] if self.fitted else None
+        found = reliability(self.condition.views(rows)[:, present], clean) ** SHARPNESS
+        if present.sum() < 3:
+            found = torch.where(state[present] == FLAGGED, found, 1.0)
+        weights = torch.zeros_like(state, dtype=rows.dtype)
+        weights[present] = found / found.max().clamp(min=1e-12)
+        return weights
+
+    def _believed(self, state: Tensor, rows: Tensor) -> Tensor:
+        return belief(self.condition.views(rows), self._weights(state, rows))
+
+    def _shifts(self, state: Tensor, rows: Tensor) -> dict[str, Tensor]:
+        """Return the vector (D,) by which the tokens of each flagged modality are moved.
+
+        It leads to the mean of clean samples, weighted by half to the class mix that is believed.
+        Without a healthy modality that is unknown: no weights, and no shift if classes are sorted.
+        """
+        if not (self.align and self.fitted):
+            return {}
+        weights, views = self._weights(state, rows), self.condition.views
+        believed = belief(views(rows), weights)
+        share = rows.new_full((len(self.clean.rows),), 1 / len(self.clean.rows))
+        if (state == HEALTHY).any():
+            clean = belief(views(self.clean.rows), weights).exp()
+            usual = clean.mean(dim=0)
+            wanted = (believed.exp().mean(dim=0) + usual) / 2
+            share = clean @ (wanted / usual.clamp(min=1e-12))
+            share = share / share.sum()
+        elif not is_steady(believed):
+            return {}
+        there, here = self.condition.means(self.clean.rows), self.condition.means(rows)
+        calm = len(rows) / (len(rows) + CALM)
+        return {
+            name: calm * (share @ there[name] - here[name].mean(dim=0))
+            for name, kind in zip(self.condition.widths, state.tolist(), strict=True)
+            if kind == FLAGGED
+        }
+
+    def _treat(
+        self, batch: Tokens, roles: RoleOf, shifts: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        moved = {n: t + shifts[n].to(t) if n in shifts else t for n, t in batch.items()}
+        return self._adapt(moved, roles) if self.learn else moved
+
+    # Prediction
+
+    def _answer(self, state: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
+        """Return log p (B, C) from the joint logits of the last rows, and write those into them."""
+        count, joint = len(logits), self.condition.joint(rows)
+        joint[-count:] = log_probabilities(logits).to(rows)
+        # Of two flagged modalities, neither is to be believed more than the other.
+        if not (state == HEALTHY).any() and (state == FLAGGED).sum() < 3:
+            return joint[-count:].clone()
+        believed, answer = self._believed(state, rows), joint
+        if self.believe:
+            trust = len(rows) / (len(rows) + RECENT) * contradiction(joint, believed)
+            answer = (joint + min(trust, MOST) * believed).log_softmax(dim=1)
+        if self.balance and is_steady(believed):
+            classes = believed.shape[1]
+            mix = (believed.exp().sum(dim=0) + 1) / (len(rows) + classes)
+            return rebalance(answer[-count:], answer[:-count], 1.0, mix).log_softmax(dim=1)
+        return answer[-count:].clone()
+
+    # Learning
+
+    def _kl_weight(self, role: Role) -> float:
+        return self.lambda_kl_biased if role == "plastic" else self.lambda_kl
+
+
+def divergence_from_mix(logits: Tensor, mix: Tensor) -> Tensor:
+    """Return KL(p̄ ‖ half the mix of classes (C,), half uniform) of logits (B, C): ()."""
+    mean = mean_prediction(logits)
+    wanted = (1 - EVEN_SHARE) * mix + EVEN_SHARE / len(mix)
+    return (mean * (mean.log() - wanted.log())).sum()

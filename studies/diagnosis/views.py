@@ -1,0 +1,118 @@
+"""What source models make of clean and damaged samples: one file of arrays per condition.
+
+A *view* is all that a diagnosis is made from: for each modality the mean token, and embedding and
+logits of the modality alone; and the prediction from all of them, from which the cost of a damage
+is computed. Views are written to a folder, so that every statistic can be tried on the same ones.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import dasp.bench.recordings  # noqa: F401 - registers its data sets
+from dasp.bench.datasets import DataOptions
+from dasp.bench.features import CHUNK, Features, FeatureSpec
+from dasp.bench.references import find_model
+from dasp.bench.store import Store
+from dasp.streams import worn
+from dasp.streams.domains import Domain, all_domains
+
+FIT = 512  # clean training samples, from which those for `fit` are drawn
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, its data, and the severities of the corruptions."""
+
+    model: str
+    data: Mapping[str, Any]
+    severities: tuple[int, ...] = (5, 3)
+
+    @property
+    def name(self) -> str:
+        return Path(self.model).stem
+
+    @property
+    def within(self) -> bool:
+        """Whether clean samples for `fit` come from the same recordings as the test samples."""
+        return self.data.get("name") == "dsa"
+
+    def domains(self, modalities: tuple[str, ...]) -> list[Domain]:
+        if self.within:
+            pairs = [(m, c) for m in modalities for c in worn.CORRUPTIONS]
+            return [Domain(m, c, s) for s in self.severities for m, c in pairs]
+        return [d for s in self.severities for d in all_domains(modalities, (), (s,))]
+
+
+@torch.no_grad()
+def view(model: nn.Module, tokens: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Arrays:
+    """Return embeddings and logits of some modalities fused: {"embedding", "logits"}."""
+    parts = []
+    for start in range(0, len(next(iter(tokens.values()))), CHUNK):
+        rows = slice(start, start + CHUNK)
+        parts.append(model.fuse({n: torch.from_numpy(np.array(tokens[n][rows])) for n in names}))
+    keys = ("embedding", "logits")
+    return {key: torch.cat([getattr(p, key).float() for p in parts]).numpy() for key in keys}
+
+
+def alone(model: nn.Module, name: str, tokens: np.ndarray) -> Arrays:
+    """Return the view of one modality, as {"name.mean": (n, D), …}."""
+    found = view(model, {name: tokens}, (name,)) | {"mean": np.array(tokens).mean(axis=1)}
+    return {f"{name}.{key}": value for key, value in found.items()}
+
+
+def everything(model: nn.Module, tokens: Mapping[str, np.ndarray], labels: Tensor) -> Arrays:
+    """Return the views of all modalities of clean samples, and their labels."""
+    found: Arrays = {"labels": np.asarray(labels)}
+    for name, own in tokens.items():
+        found |= alone(model, name, own)
+    joint = view(model, tokens, tuple(tokens))["logits"].argmax(axis=1)
+    return found | {"right": joint == found["labels"]}
+
+
+def write(subject: Subject, folder: Path, store: Path) -> None:
+    """Write the views of a subject: clean.npz, fit.npz and one file per domain."""
+    folder = folder / subject.name
+    folder.mkdir(parents=True, exist_ok=True)
+    model = find_model(subject.model).eval()
+    names: tuple[str, ...] = tuple(model.modalities)  # type: ignore[arg-type]
+    dataset = DataOptions(**subject.data).open()
+    features = Features(dataset, model, Store(store))
+    clean = {name: features.get(FeatureSpec(name, None, True)) for name in names}
+    if not (folder / "clean.npz").exists():
+        np.savez(folder / "clean.npz", **everything(model, clean, features.labels))
+    if not (folder / "fit.npz").exists() and not subject.within:
+        training = Features(dataset.source(FIT), model, Store(store), features.model_digest)
+        tokens = {name: training.get(FeatureSpec(name, None, True)) for name in names}
+        np.savez(folder / "fit.npz", **everything(model, tokens, training.labels))
+    for domain in subject.domains(names):
+        path = folder / f"{str(domain).replace('/', '-')}.npz"
+        if not path.exists():
+            own = features.get(FeatureSpec(domain.modality, domain, True))
+            joint = view(model, {**clean, domain.modality: own}, names)["logits"].argmax(axis=1)
+            right = joint == features.labels.numpy()
+            np.savez(path, right=right, **alone(model, domain.modality, own))
+
+
+def subjects(split: str, recordings: Path | None, grid: Path | None) -> Iterator[Subject]:
+    """Return the models of this study with the data of "validation" or "test"."""
+    shapes = {"split": split, "samples": 512 if split == "validation" else 256}
+    for number in range(3):
+        yield Subject(f"sounding_shapes_{number}", shapes)
+    yield Subject("sounding_shapes_sound_0", {**shapes, "flavour": "sound"})
+    yield Subject("sounding_shapes_depth_0", shapes)
+    if recordings is not None:
+        people = "p6" if split == "validation" else "p7"
+        for number in range(3):
+            data = {"name": "dsa", "root": recordings / "dsa", "split": people}
+            yield Subject(f"dsa_{number}", data)
+    if recordings is not None and grid is not None:
+        data = {"name": "grid", "root": recordings / "grid", "split": split, "samples": 256}
+        for number in range(3):
+            yield Subject(str(grid / f"grid_{number}.safetensors"), data)

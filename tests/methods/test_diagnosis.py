@@ -1,0 +1,197 @@
+"""Laws of the diagnosis: what it flags, and that the mix of classes is not damage."""
+
+import math
+
+import pytest
+import torch
+
+from dasp.core.errors import InputError
+from dasp.core.types import Fused
+from dasp.methods.diagnosis import (
+    Diagnoser,
+    Expectation,
+    agreed,
+    directions,
+    f_quantile,
+    mean_tokens,
+    outside_of,
+    sureness,
+)
+
+NAMES, CLASSES, WIDTH = ("audio", "video", "depth"), 6, 24
+
+
+def world(count=64, seed=0, damaged=(), classes=None, names=NAMES):
+    """Samples whose tokens, embeddings and logits depend strongly on their class.
+
+    Classes differ in the length of embeddings and in how sure the model is. Damage moves tokens in
+    a direction of their own and makes predictions less sure.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    fixed = torch.Generator().manual_seed(77)
+    allowed = torch.tensor(range(CLASSES) if classes is None else classes)
+    labels = allowed[torch.randint(len(allowed), (count,), generator=generator)]
+    tokens, alone = {}, {}
+    for name in NAMES:
+        patterns = torch.randn(CLASSES, WIDTH, generator=fixed)
+        sure = torch.linspace(2, 6, CLASSES)[labels]
+        length = torch.linspace(1, 3, CLASSES)[labels]
+        noise = torch.randn(count, 5, WIDTH, generator=generator)
+        own = patterns[labels][:, None] + noise
+        logits = torch.randn(count, CLASSES, generator=generator)
+        logits[torch.arange(count), labels] += sure
+        if name in damaged:
+            own, logits = own + 1.0 * torch.linspace(-1, 1, WIDTH), logits * 0.4
+        embedding = torch.randn(count, WIDTH, generator=generator) * length[:, None]
+        if name in names:
+            tokens[name], alone[name] = own, Fused(embedding, logits)
+    return tokens, alone
+
+
+def fitted(queue=0, count=128, false_alarms=0.01):
+    diagnoser = Diagnoser(NAMES, queue, false_alarms)
+    tokens, alone = world(count, seed=9)
+    diagnoser.fit(mean_tokens(tokens), alone)
+    return diagnoser
+
+
+@pytest.fixture(scope="module")
+def known():
+    return fitted()
+
+
+@pytest.mark.parametrize("damaged", [(), ("audio",), ("audio", "depth"), NAMES])
+def test_any_number_of_modalities_can_be_flagged(known, damaged):
+    found = known(*world(seed=1, damaged=damaged), remember=True)
+    assert found.biased == set(damaged)
+    assert set(found.scores) == set(found.probability) == set(NAMES)
+    for name, sure in found.probability.items():
+        assert (sure > sureness(1.0)) == (name in damaged)
+
+
+@pytest.mark.parametrize("classes", [[0], [CLASSES - 1], [0, 1], [4, 5]])
+def test_the_mix_of_classes_is_not_damage(known, classes):
+    """A comparison with the mean of all clean samples flags every one of these batches."""
+    for seed in range(10):
+        assert not known(*world(seed=seed, classes=classes), remember=False).biased
+    found = known(*world(seed=3, classes=classes, damaged=("video",)), remember=False)
+    assert "video" in found.biased
+
+
+def test_clean_batches_are_seldom_flagged_at_any_size(known):
+    for count in (1, 2, 8, 64, 256):
+        flags = [known(*world(count, seed), remember=False).biased for seed in range(100, 130)]
+        assert not any(flags)
+
+
+def test_more_samples_give_more_evidence(known):
+    few, many = (known(*world(n, 4, ("audio",)), remember=False).scores["audio"] for n in (4, 64))
+    assert many > 2 * few
+
+
+@pytest.mark.parametrize("count", [32, 64])
+def test_few_clean_samples_are_enough_for_strong_damage(count):
+    diagnoser = fitted(count=count)
+    assert diagnoser(*world(seed=1, damaged=("audio",)), remember=False).biased == {"audio"}
+    assert not any(diagnoser(*world(seed=s), remember=False).biased for s in range(20, 30))
+
+
+def test_before_fit_nothing_is_flagged_and_nothing_is_said_of_probability():
+    found = Diagnoser(NAMES, 8, 0.01)(*world(damaged=NAMES), remember=True)
+    assert (found.biased, found.probability) == (frozenset(), {})
+
+
+def test_single_samples_are_diagnosed_within_ten_of_a_change():
+    diagnoser = fitted(queue=64)
+    stream = [(seed, ()) for seed in range(40)] + [(seed, ("video",)) for seed in range(40, 80)]
+    flags = [diagnoser(*world(1, seed, damaged), True).biased for seed, damaged in stream]
+    assert not any(flags[:40])
+    assert all(flag == {"video"} for flag in flags[50:])
+    back = [diagnoser(*world(1, seed), True).biased for seed in range(80, 110)]
+    assert not any(back[10:])
+
+
+def test_what_is_not_remembered_or_frozen_does_not_count():
+    one, other = fitted(queue=64), fitted(queue=64)
+    one(*world(seed=2, damaged=NAMES), remember=False)
+    assert one(*world(4, seed=3), True) == other(*world(4, seed=3), True)
+    one.frozen = True
+    assert one(*world(4, seed=5), False) == fitted()(*world(4, seed=5), False)
+
+
+def test_a_modality_may_be_missing(known):
+    found = known(*world(seed=1, damaged=("audio",), names=("audio", "video")), remember=False)
+    assert (found.biased, set(found.scores)) == ({"audio"}, {"audio", "video"})
+    assert known(*world(seed=1, damaged=("depth",), names=("depth",)), False).biased == {"depth"}
+    queue = fitted(queue=64)
+    queue(*world(8, seed=1, names=("audio",)), True)
+    assert not queue(*world(8, seed=2), True).biased
+
+
+def test_a_state_carries_all(known):
+    other = Diagnoser(NAMES, 0, 0.01)
+    for name, buffer in known.named_buffers():
+        owner, _, last = name.rpartition(".")
+        setattr(other.get_submodule(owner), last, buffer.clone())
+    batch = world(16, seed=8, damaged=("depth",))
+    assert other(*batch, remember=False) == known(*batch, remember=False)
+
+
+def test_too_few_or_equal_clean_samples_are_refused():
+    tokens, alone = world(5)
+    with pytest.raises(InputError, match="5 clean samples, which is too few"):
+        Diagnoser(NAMES, 0, 0.01).fit(mean_tokens(tokens), alone)
+    tokens, alone = world(32)
+    alone["video"] = Fused(torch.ones(32, WIDTH), alone["video"].logits)
+    with pytest.raises(InputError, match="'video' are alike"):
+        Diagnoser(NAMES, 0, 0.01).fit(mean_tokens(tokens), alone)
+
+
+def test_an_expectation_is_a_ridge_regression_with_its_uncertainty():
+    """The dual form equals the primal one: (ZᵀZ + D)⁻¹ with Z = (1, mix)."""
+    generator = torch.Generator().manual_seed(0)
+    mix = torch.randn(40, 4, generator=generator).softmax(dim=1).double()
+    rows = torch.randn(40, 3, generator=generator).double() + mix @ torch.ones(4, 3).double()
+    own = Expectation()
+    own.fit(rows, mix)
+    both = torch.cat([torch.ones(40, 1).double(), mix], dim=1)
+    batch = mix[:5]
+    shares = torch.cat([torch.ones(1).double(), batch.mean(dim=0)])
+    distance, unsure = 0.0, []
+    for place in range(3):
+        prior = torch.tensor([1.0, *[1 / float(own.effect[place])] * 4]).double()
+        spread = torch.linalg.inv(both.T @ both + prior.diag())
+        weights = spread @ both.T @ (rows @ own.whiten)[:, place]
+        gap = rows[:5].mean(dim=0) @ own.whiten[:, place] - shares @ weights
+        unsure.append(float(shares @ spread @ shares))
+        noise = max(float(batch.mean(dim=0) @ own.noise), 0.5)
+        distance += float(gap**2) / (noise * (1 / 5 + unsure[-1]) + 1 / 40) / 3
+    limit = f_quantile(3, 1 / sum(unsure), 3.09)
+    assert own.score(rows[:5], batch, 3.09) == pytest.approx(distance / limit, rel=1e-6)
+
+
+def test_distance_outside_of_a_plane():
+    plane = (
+        torch.randn(50, 3, generator=torch.Generator().manual_seed(0)).double()
+        @ torch.eye(3, 12).double()
+    )
+    centre, axes = directions(plane)
+    away = plane[:4] + 2.0 * torch.eye(12).double()[9]
+    assert outside_of(away, centre, axes).exp() == pytest.approx([2.0] * 4, abs=1e-6)
+    assert outside_of(plane, centre, axes).max() < math.log(1e-5)
+
+
+@pytest.mark.parametrize(("second", "printed"), [(8, 15.83), (20, 8.10), (120, 5.78)])
+def test_the_limit_is_a_quantile_of_f(second, printed):
+    """As printed in tables, at 0.999 with three degrees of freedom."""
+    assert f_quantile(3, second, 3.0902) == pytest.approx(printed, rel=0.1)
+
+
+def test_agreement_and_sureness():
+    one, other = torch.tensor([[0.9, 0.1]]).double(), torch.tensor([[0.1, 0.9]]).double()
+    assert agreed([one, other])[0] == pytest.approx([0.5, 0.5])
+    assert agreed([]) is None
+    values = [sureness(score) for score in (0.0, 0.1, 1.0, 10.0, 1e9)]
+    assert values == sorted(values)
+    assert values[0] >= 0
+    assert values[-1] <= 1

@@ -1,0 +1,136 @@
+"""The self-test: what would be named, missed or mistaken, and when it warns."""
+
+import pytest
+import torch
+
+import dasp
+from dasp.core.errors import ContractError
+from dasp.core.types import Prediction, Step
+from dasp.methods.base import Method
+from dasp.methods.diagnosis import Diagnoser, mean_tokens
+from dasp.methods.passes import SourcePasses, joined
+from dasp.methods.selftest import DAMAGES, SelfTest, Trial
+from dasp.models import Toy
+from dasp.streams.synthetic import SyntheticWorld
+
+
+class Watch(Method):
+    """Diagnoses, and predicts as the source model does."""
+
+    version = 1
+
+    def __init__(self, model, *, seed=0):
+        super().__init__(model, seed=seed)
+        self.diagnoser = Diagnoser(self.model.modalities, 64)
+
+    def trainable(self):
+        return []
+
+    def fit(self, source):
+        batches = list(source)
+        tokens = {n: torch.cat([mean_tokens(b)[n] for b in batches]) for n in batches[0]}
+        alone = {n: joined([self.fuse({n: b[n]}) for b in batches]) for n in batches[0]}
+        self.diagnoser.fit(tokens, alone)
+
+    @torch.no_grad()
+    def predict(self, batch):
+        passes = SourcePasses(self, batch)
+        return Prediction(passes.joint(), self.diagnoser(batch, passes.alone, False))
+
+    def step(self, batch):
+        passes = SourcePasses(self, batch)
+        diagnosis = self.diagnoser(batch, passes.alone, True)
+        return Step(passes.joint(), diagnosis=diagnosis, skipped="it only watches")
+
+
+@pytest.fixture(scope="module")
+def clean():
+    world = SyntheticWorld(noise=0.5)
+    return [world.draw(48, seed=seed).inputs for seed in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def tta(clean):
+    tta = dasp.adapt(Toy(seed=1), Watch)
+    tta.fit(clean)
+    return tta
+
+
+@pytest.mark.filterwarnings("ignore:selftest")
+def test_ten_damages_of_each_modality_are_reported_and_nothing_changes(tta, clean):
+    before = tta.state()["tensors"]
+    found = tta.selftest()
+    assert len(found.trials) == 2 * 2 * len(DAMAGES)
+    assert {(t.modality, t.space) for t in found.trials} == {
+        (m, s) for m in ("audio", "video") for s in ("inputs", "tokens")
+    }
+    assert found.samples == 96
+    after = tta.state()["tensors"]
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert found == tta.selftest()
+    named = [t for t in found.trials if t.verdict == "named"]
+    assert len(named) >= 0.7 * sum(t.changed >= 0.02 for t in found.trials)
+    assert "audio, noise (inputs)" in str(found)
+
+
+@pytest.mark.filterwarnings("ignore:selftest")
+def test_tokens_are_tested_when_tokens_were_fitted(clean):
+    tta = dasp.adapt(Toy(seed=1), Watch)
+    with torch.no_grad():
+        tta.fit_on_tokens([tta.model.encode(batch) for batch in clean])
+    assert {t.space for t in tta.selftest().trials} == {"tokens"}
+
+
+def test_without_clean_samples_it_says_what_is_lost():
+    tta = dasp.adapt(Toy(seed=1), Watch)
+    with pytest.warns(UserWarning, match="nothing is flagged"):
+        found = tta.selftest()
+    assert not found.trusted
+    assert "Call fit()" in str(found)
+
+
+def test_a_method_without_such_a_diagnosis_says_so():
+    with pytest.raises(ContractError, match="has no diagnosis that learns"):
+        dasp.adapt(Toy(), "tent").selftest()
+
+
+class Deaf(Toy):
+    """Clean samples differ so much in loudness that further damage does not stand out."""
+
+    def encode(self, inputs):
+        tokens = super().encode(inputs)
+        return {
+            name: own.roll(1, dims=2) * (40 * inputs[name][:, :1, :1]).exp().clamp(1e-4, 1e4)
+            for name, own in tokens.items()
+        }
+
+
+def test_it_warns_of_a_model_that_cannot_be_diagnosed(clean):
+    tta = dasp.adapt(Deaf(seed=1), Watch)
+    tta.fit(clean)
+    with pytest.warns(UserWarning, match="selftest: "):
+        assert not tta.selftest().trusted
+
+
+@pytest.mark.parametrize(
+    ("trial", "verdict"),
+    [
+        (Trial("a", "tokens", "noise", 0.5, 1.0, 0.0), "named"),
+        (Trial("a", "tokens", "noise", 0.5, 0.2, 0.0), "missed"),
+        (Trial("a", "tokens", "noise", 0.5, 0.5, 0.5), "mistaken"),
+        (Trial("a", "tokens", "noise", 0.0, 0.0, 0.0), "harmless"),
+    ],
+)
+def test_verdicts(trial, verdict):
+    assert trial.verdict == verdict
+    assert SelfTest((trial,), 0.0, 64).trusted == (verdict == "named")
+    assert not SelfTest((trial,), 0.5, 64).trusted
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values())
+@pytest.mark.parametrize("shape", [(4, 12), (4, 3, 8), (4, 1, 9, 16)])
+def test_damages_keep_the_shape_and_change_values(damage, shape):
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    found = damage(values, torch.Generator().manual_seed(1))
+    assert found.shape == values.shape
+    assert not torch.equal(found, values)

@@ -1,0 +1,255 @@
+"""Our own method: whom it believes, what it remembers, what it does to tokens, and all together."""
+
+import pytest
+import torch
+
+import dasp
+from dasp.core.errors import ContractError, InputError, OptionError
+from dasp.methods.dasp import diversity
+from dasp.methods.triage import (
+    Condition,
+    belief,
+    contradiction,
+    divergence_from_mix,
+    has_moved,
+    is_steady,
+    reliability,
+)
+from dasp.models import Toy
+from dasp.streams.synthetic import SyntheticWorld
+
+CLASSES = 6
+
+
+@pytest.fixture
+def clean():
+    return [SyntheticWorld().draw(64, seed=5).inputs]
+
+
+def triage(model=None, **options):
+    return dasp.adapt(model or Toy(seed=1), "triage", lr=1e-2, **options)
+
+
+def hurt(batch, name="audio", by=3.0):
+    """Return a batch in which one modality is noise around an offset."""
+    generator = torch.Generator().manual_seed(9)
+    noise = torch.randn(batch[name].shape, generator=generator)
+    return dict(batch) | {name: by * (noise + 1)}
+
+
+def views(count=200, accuracy=(0.9, 0.8, 0.85), seed=0):
+    """Return log-probabilities (n, M, C) of views that are right in these shares of samples."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(CLASSES, (count,), generator=generator)
+    found = []
+    for share in accuracy:
+        wrong = torch.rand(count, generator=generator) > share
+        said = torch.where(wrong, torch.randint(CLASSES, (count,), generator=generator), labels)
+        found.append(4 * torch.nn.functional.one_hot(said, CLASSES).float())
+    return torch.stack(found, dim=1).log_softmax(dim=2), labels
+
+
+# Whom to believe
+
+
+def test_views_are_as_reliable_as_on_clean_samples_if_they_agree_as_well():
+    clean, _ = views()
+    assert reliability(clean, clean).tolist() == pytest.approx([1, 1, 1])
+    assert float(reliability(views(seed=1)[0], clean).min()) > 0.85
+    assert reliability(clean[:, :1], clean[:, :1]).tolist() == [1]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_two_views_outvote_a_third(bad, known):
+    accuracy = [0.9, 0.9, 0.9]
+    accuracy[bad] = 1 / CLASSES
+    found = reliability(views(accuracy=accuracy)[0], views(seed=1)[0] if known else None)
+    others = [place for place in range(3) if place != bad]
+    assert found[bad] < 0.5
+    assert found[bad] < 0.7 * found[others].min()
+
+
+def test_what_is_believed_is_the_product_of_views_and_ignores_those_without_weight():
+    rows, labels = views(accuracy=(0.9, 0.2, 0.9))
+    assert torch.allclose(belief(rows, torch.tensor([0.0, 1.0, 0.0])), rows[:, 1], atol=1e-6)
+    without = belief(rows, torch.tensor([1.0, 0.0, 1.0]))
+    right = [(b.argmax(dim=1) == labels).float().mean() for b in (without, rows[:, 1])]
+    assert right[0] > right[1]
+    assert contradiction(without, without) == pytest.approx(0, abs=1e-6)
+    assert contradiction(rows[:, 1], without) > 0.5
+
+
+def test_classes_that_come_in_an_order_are_seen():
+    rows, labels = views(accuracy=(1.0,))
+    assert is_steady(rows[:, 0])
+    assert not is_steady(rows[labels.argsort(), 0])
+    assert is_steady(rows[labels.argsort()[:12], 0])  # too few to tell
+
+
+def test_diversity_towards_a_mix_is_a_divergence():
+    logits = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    even = torch.full((4,), 0.25)
+    plain = diversity(logits) + torch.tensor(4.0).log()
+    torch.testing.assert_close(divergence_from_mix(logits, even), plain)
+    own = logits.softmax(dim=1).mean(dim=0)
+    assert float(divergence_from_mix(logits, 2 * own - even)) == pytest.approx(0, abs=1e-6)
+
+
+# The condition
+
+
+def test_a_mean_token_moves_by_more_than_chance_or_it_does_not():
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(80, 12, generator=generator)
+    assert not has_moved(rows, 16)
+    assert has_moved(torch.cat([rows[:-16], rows[-16:] + 1]), 16)
+    assert not has_moved(rows[:10] * 100, 8)  # too few before it to tell
+
+
+def test_rows_are_kept_while_the_condition_lasts():
+    condition = Condition({"audio": 3, "video": 2}, classes=4)
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 20, condition.rows.shape[1], generator=generator)
+    flagged = torch.tensor([2, 1])
+    condition.remember(flagged, first)
+    assert torch.equal(condition.joined(flagged, second), torch.cat([first, second]))
+    assert torch.equal(condition.joined(torch.tensor([1, 2]), second), second)
+    moved = second.clone()
+    condition.means(moved)["audio"].add_(9)
+    assert torch.equal(condition.joined(flagged, moved), moved)
+    condition.remember(flagged, torch.cat([first, second]))
+    assert torch.equal(condition.rows, torch.cat([first, second])[-condition.capacity :])
+    condition.remember(torch.tensor([1, 1]), first)  # nothing flagged
+    assert not len(condition.rows)
+
+
+# All together
+
+
+def test_it_is_the_source_model_while_nothing_is_flagged(clean, batches):
+    tta, source = triage(), dasp.adapt(Toy(seed=1), "source")
+    tta.fit(clean)
+    world = SyntheticWorld().draw(64, seed=6).inputs
+    outcome = tta(world)
+    assert not outcome.diagnosis.biased
+    assert torch.equal(outcome.logits, source(world).logits)
+    assert outcome.skipped == "no modality is flagged"
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_a_hurt_modality_is_treated(clean, learn):
+    tta = triage(learn=learn)
+    tta.fit(clean)
+    batch = hurt(SyntheticWorld().draw(64, seed=6).inputs)
+    outcome = tta(batch)
+    assert outcome.diagnosis.biased == {"audio"}
+    assert outcome.updated == learn
+    assert learn or "treated audio" in outcome.skipped
+    torch.testing.assert_close(outcome.logits.exp().sum(dim=1), torch.ones(64))
+    encoded = tta.model.encode(batch)
+    moved = tta.method.adapted_tokens(encoded)
+    clean_mean = tta.method.condition.means(tta.method.clean.rows)["audio"].mean(dim=0)
+    gaps = [float((t["audio"].mean(dim=(0, 1)) - clean_mean).norm()) for t in (encoded, moved)]
+    assert learn or gaps[1] < 0.5 * gaps[0]
+    assert learn or torch.equal(moved["video"], encoded["video"])
+
+
+def test_without_learning_there_is_nothing_to_train(clean):
+    tta = triage(learn=False)
+    assert tta.trainable.count == 0
+    assert not tta.adapters
+
+
+def test_samples_in_another_order_get_the_same_answers(clean):
+    batch = hurt(SyntheticWorld().draw(32, seed=6).inputs)
+    order = torch.randperm(32, generator=torch.Generator().manual_seed(0))
+    found = []
+    for rows in (torch.arange(32), order):
+        tta = triage(learn=False, balance=False)
+        tta.fit(clean)
+        found.append(tta({name: value[rows] for name, value in batch.items()}).logits)
+    torch.testing.assert_close(found[0][order], found[1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_fit_survives_reset_and_state_and_a_stream_goes_on_from_it(clean, learn):
+    stream = [hurt(SyntheticWorld().draw(16, seed=seed).inputs) for seed in range(6, 9)]
+    tta = triage(learn=learn)
+    tta.fit(clean)
+    first = [tta(batch).logits for batch in stream]
+    assert len(tta.method.condition.rows)
+    tta.reset()
+    assert tta.method.fitted
+    assert not len(tta.method.condition.rows)
+    assert all(torch.equal(a, tta(b).logits) for a, b in zip(first, stream, strict=True))
+    other = triage(learn=learn)
+    other.load_state(tta.state())
+    for batch in stream:
+        assert torch.equal(tta(batch).logits, other(batch).logits)
+
+
+def test_a_modality_may_be_missing_and_batches_be_single_samples(clean):
+    tta = triage(learn=False)
+    tta.fit(clean)
+    batch = hurt(SyntheticWorld().draw(24, seed=6).inputs)
+    for row in range(24):
+        one = {name: value[row : row + 1] for name, value in batch.items()}
+        if row % 8 == 7:
+            del one["video"]
+        assert torch.isfinite(tta(one).logits).all()
+    assert tta.method.condition.state.tolist() in ([2, 0], [2, 1])
+
+
+def test_a_frozen_call_neither_sees_nor_changes_the_condition(clean):
+    tta = triage(learn=False)
+    tta.fit(clean)
+    batch = hurt(SyntheticWorld().draw(16, seed=6).inputs)
+    with tta.frozen():
+        alone = tta(batch).logits
+    tta(hurt(SyntheticWorld().draw(32, seed=7).inputs))
+    before = tta.method.condition.rows.clone()
+    with tta.frozen():
+        assert torch.equal(tta(batch).logits, alone)
+    assert torch.equal(tta.method.condition.rows, before)
+
+
+def test_fit_says_why_it_does_nothing(clean):
+    tta = triage()
+    with pytest.raises(ContractError, match="no clean samples of audio, video"):
+        tta.fit([])
+    assert not tta.method.fitted
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (lambda b: b, "put a single batch into a list"),
+        (lambda b: None, "not NoneType"),
+        (lambda b: [(b, torch.zeros(64))], "not tuple: leave the labels out"),
+        (lambda b: [{"audio": b["audio"]}], "lack video"),
+        (lambda b: [b | {"sound": b["audio"]}], "unknown modality 'sound'"),
+        (lambda b: [b | {"audio": b["audio"] * torch.nan}], "must be finite: NaN or Inf in audio"),
+        (lambda b: [{n: v[:3] for n, v in b.items()}], "3 clean samples"),
+    ],
+)
+def test_clean_samples_that_would_spoil_it_are_refused(source, said, clean, batches):
+    tta = triage()
+    tta.fit(clean)
+    before = [tta(batch).diagnosis for batch in batches]
+    tta.reset()
+    with pytest.raises(InputError, match=said):
+        tta.fit(source(dict(clean[0])))
+    assert [tta(batch).diagnosis for batch in batches] == before
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [
+        ("queue", -1), ("learn", 1), ("align", "no"), ("lambda_kl_biased", -0.1),
+        ("false_alarms", 0), ("false_alarms", 1), ("believe", None), ("balance", 2),
+    ],
+)  # fmt: skip
+def test_impossible_options_are_named(option, wrong):
+    with pytest.raises(OptionError, match=f"^{option} "):
+        dasp.adapt(Toy(), "triage", **{option: wrong})
