@@ -18,9 +18,9 @@ from dasp.core.errors import ContractError, OptionError
 from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
 from dasp.methods.base import METHODS, device_of, full_precision, not_negative, one_of, whole
 from dasp.methods.dasp import Dasp, Role, RoleOf, mean_prediction
-from dasp.methods.diagnosis import Diagnoser
+from dasp.methods.diagnosis import Diagnoser, mean_tokens
 from dasp.methods.losses import entropy, with_spoilt_rows
-from dasp.methods.passes import Adapt, LearningPasses, adapted_logits, joined
+from dasp.methods.passes import Adapt, LearningPasses, SourcePasses, adapted_logits, joined
 from dasp.methods.rebalance import MEMORY, rebalance
 
 SHARPNESS = 3  # the power of a reliability that is the weight of a view
@@ -190,7 +190,8 @@ class Triage(Dasp):
     - `balance`: class biases let the predictions of this condition have the class mix that is
       believed, unless the classes come in an order;
     - `learn`: DASP's adapters learn, too, by `lambda_ent`, `lambda_kl` and, for flagged
-      modalities, `lambda_kl_biased`. A batch of B < 64 samples uses √(B/64) of the rate.
+      modalities, `lambda_kl_biased`, unless the classes come in an order. A batch of B < 64
+      samples uses √(B/64) of the rate.
 
     `queue` is the number of recent samples that the diagnosis uses if a batch has fewer,
     `false_alarms` the share of clean batches that may be flagged.
@@ -208,7 +209,7 @@ class Triage(Dasp):
         believe: bool = True,
         balance: bool = True,
         queue: int = 128,
-        false_alarms: float = 0.001,
+        false_alarms: float = 0.01,
         stable_rank: int = 32,
         lambda_ent: float = 0.5,
         lambda_kl: float = 1.0,
@@ -233,7 +234,7 @@ class Triage(Dasp):
             self.adapters.clear()
         names, device = self.model.modalities, device_of(self.model)
         widths = {name: token_width(self.model, name) for name in names}
-        self.diagnoser = Diagnoser(names, "profile", "own", queue, false_alarms).to(device)
+        self.diagnoser = Diagnoser(names, queue, false_alarms)
         self.condition = Condition(widths, self.model.num_classes).to(device)
         self.clean = CleanSamples(self.condition).to(device)
 
@@ -246,15 +247,20 @@ class Triage(Dasp):
     def fit(self, source: Iterable[Tokens]) -> None:
         """Learn what the modalities are like on clean samples; 32 are few, 128 enough."""
         seen: dict[str, list[Fused]] = {name: [] for name in self.model.modalities}
+        tokens: dict[str, list[Tensor]] = {name: [] for name in self.model.modalities}
         rows = []
         for batch in source:
-            alone = {name: self.fuse({name: tokens}) for name, tokens in batch.items()}
+            alone, means = {n: self.fuse({n: own}) for n, own in batch.items()}, mean_tokens(batch)
             rows.append(self._rows(batch, alone))
             for name, fused in alone.items():
                 seen[name].append(fused)
+                tokens[name].append(means[name])
         if not rows:
             raise ContractError(f"fit() was given no clean samples of {', '.join(seen)}.")
-        self.diagnoser.fit({name: joined(parts) for name, parts in seen.items()})
+        self.diagnoser.fit(
+            {name: torch.cat(parts) for name, parts in tokens.items()},
+            {name: joined(parts) for name, parts in seen.items()},
+        )
         self.clean.rows = torch.cat(rows)
 
     # One batch
@@ -278,10 +284,12 @@ class Triage(Dasp):
             return Step(spoilt, diagnosis=diagnosis)
         answer = self._answer(state, rows, logits)
         self.condition.remember(state, rows)
-        if passes is None:
+        believed = self._believed(state, rows)
+        if passes is None or not is_steady(believed):
+            why = "classes come in an order" if self.learn else "learn=False"
             treated = ", ".join(sorted(diagnosis.biased))
-            return Step(answer, diagnosis=diagnosis, skipped=f"learn=False; treated {treated}")
-        mix = self._believed(state, rows)[-len(own) :].exp().mean(dim=0).to(logits)
+            return Step(answer, diagnosis=diagnosis, skipped=f"{why}; treated {treated}")
+        mix = believed[-len(own) :].exp().mean(dim=0).to(logits)
         loss = divergence_from_mix(passes.logits, mix)
         loss = loss + self.lambda_ent * entropy(passes.logits).mean()
         step = self._with_kl(loss, passes, diagnosis, self._roles(diagnosis))
@@ -314,14 +322,18 @@ class Triage(Dasp):
         own = self._rows(batch, source.alone)
         return dict(self._plan(self._state(diagnosis), own, diagnosis)[1](batch))
 
-    def diagnose(self, alone: Mapping[str, Fused], remember: bool) -> Diagnosis:
-        """Compare each modality with itself when clean, over recent samples.
+    @torch.no_grad()
+    def _diagnose(self, batch: Tokens, remember: bool) -> tuple[SourcePasses, Diagnosis]:
+        """Compare each modality with itself when clean; before `fit`, as DASP does.
 
         A call inside `frozen()` sees its own samples alone: the queue belongs to another stream.
         """
+        if not self.fitted:
+            return super()._diagnose(batch, remember)
+        source = SourcePasses(self, batch)
         self.diagnoser.frozen = self.frozen
-        found: Diagnosis = self.diagnoser(alone, self.delta, remember, self.group)
-        return found
+        with full_precision(next(iter(batch.values()))):
+            return source, self.diagnoser(batch, source.alone, remember, self.group)
 
     def _plan(self, state: Tensor, own: Tensor, diagnosis: Diagnosis) -> tuple[Tensor, Adapt]:
         """Return the rows of the condition, those of this batch last, and how tokens are treated.
