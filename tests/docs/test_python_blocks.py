@@ -99,7 +99,7 @@ LEAVES = {
     "tutorial": lambda names: Path("learned.safetensors").stat().st_size > 0,
 }
 SAYS = {
-    "README": ["source: 58.", "dasp: 7"],
+    "README": ["source: 58.", "dasp: 7", "triage: 7"],
     "diagnosis": ["sounding_shapes_2"],
     "methods": [*dasp.METHODS],
     "tutorial": ["biased: none learned: False", "biased: {'audio'} learned: True",
