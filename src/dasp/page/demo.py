@@ -36,8 +36,8 @@ class Choice:
 
 
 CHOICES = {
-    "Robust": Choice("robust", f"our method, fitted with {CLEAN_SAMPLES} clean samples", {}, True),
-    "Robust, not fitted": Choice("robust", "our method without clean samples"),
+    "Triage": Choice("triage", f"our method, fitted with {CLEAN_SAMPLES} clean samples", {}, True),
+    "Triage, not fitted": Choice("triage", "our method without clean samples"),
     "DASP": Choice("dasp", "DASP as its authors released it"),
     "DASP, paper": Choice("dasp", "DASP as the paper's equations say", {"variant": "paper"}),
     "READ": Choice("read", "READ"),
