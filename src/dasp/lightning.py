@@ -1,7 +1,7 @@
 """Adapt a PyTorch Lightning module while `Trainer.predict` runs.
 
     trainer = Trainer(callbacks=[AdaptInPredict("dasp", lr=1e-3)])
-    outcomes = trainer.predict(module, loader)  # one dasp.Outcome per batch
+    answers = trainer.predict(module, loader)  # per batch: logits, diagnosis, updated, …
 
 The loader yields inputs {name: (B, ...)}, or (inputs, labels), whose labels are not used.
 """
@@ -12,8 +12,8 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from dasp.core.errors import InputError
-from dasp.core.types import Outcome
 from dasp.methods import Adaptation, Method, adapt
+from dasp.service.wire import outcome_facts
 
 
 class AdaptInPredict(Callback):
@@ -63,7 +63,7 @@ class AdaptInPredict(Callback):
             self.tta = None
             del module.predict_step  # the class has its own
 
-    def _step(self, batch: Any, *_: Any) -> Outcome:
+    def _step(self, batch: Any, *_: Any) -> dict[str, Any]:
         assert self.tta is not None
         inputs = batch if isinstance(batch, Mapping) else batch[0]
         if not isinstance(inputs, Mapping):
@@ -71,4 +71,5 @@ class AdaptInPredict(Callback):
                 "a batch must be inputs {name: tensor}, or (inputs, labels), not "
                 f"{type(inputs).__name__}: let the loader return one of them."
             )
-        return self.tta(inputs)
+        outcome = self.tta(inputs)  # as a dict: Lightning does not take frozen dataclasses
+        return {"logits": outcome.logits, **outcome_facts(outcome)}

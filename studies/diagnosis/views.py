@@ -32,7 +32,7 @@ class Subject:
 
     model: str
     data: Mapping[str, Any]
-    severities: tuple[int, ...] = (5, 3)
+    severities: tuple[int, ...] = (5,)
 
     @property
     def name(self) -> str:
@@ -113,6 +113,6 @@ def subjects(split: str, recordings: Path | None, grid: Path | None) -> Iterator
             data = {"name": "dsa", "root": recordings / "dsa", "split": people}
             yield Subject(f"dsa_{number}", data)
     if recordings is not None and grid is not None:
-        data = {"name": "grid", "root": recordings / "grid", "split": split, "samples": 256}
+        data = {"name": "grid", "root": recordings / "grid", "split": split, "samples": 128}
         for number in range(3):
             yield Subject(str(grid / f"grid_{number}.safetensors"), data)

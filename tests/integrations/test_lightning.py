@@ -37,9 +37,11 @@ def test_predict_adapts_and_leaves_the_module_as_it_was(parts, batches):
     before = {name: value.clone() for name, value in module.state_dict().items()}
     loader = DataLoader([(batch, torch.zeros(16)) for batch in batches], batch_size=None)
     found = trainer(lr=1e-2).predict(module, loader)
-    assert any(outcome.updated for outcome in found)
-    for outcome, batch in zip(found, batches, strict=True):
-        assert torch.equal(outcome.logits, alone(batch).logits)
+    assert any(answer["updated"] for answer in found)
+    for answer, batch in zip(found, batches, strict=True):
+        outcome = alone(batch)
+        assert torch.equal(answer["logits"], outcome.logits)
+        assert answer["diagnosis"]["biased"] == sorted(outcome.diagnosis.biased)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module.predict_step(batches[0]).shape == (16, 8)
 

@@ -105,9 +105,9 @@ def test_the_rule_gives_the_published_values():
 
 def test_repr_names_variant_and_fit(batches):
     tta = dasp.adapt(Toy(), "dasp", variant="paper")
-    assert repr(tta) == "<Dasp (paper) on Toy, 0 batches seen, lr 0.0001>"
-    triage = dasp.adapt(Toy(), "triage")
-    assert repr(triage) == "<Triage on Toy, not fitted, 0 batches seen, lr 0.0001>"
+    assert repr(tta) == "<Dasp (paper) on Toy, 0 batches seen, lr chosen at the first update>"
+    triage = dasp.adapt(Toy(), "triage", lr=1e-2)
+    assert repr(triage) == "<Triage on Toy, not fitted, 0 batches seen, lr 0.01>"
     triage.fit(batches)
     assert "Triage on Toy, fitted, 0" in repr(triage)
     triage.reset()

@@ -42,7 +42,7 @@ LEAST = 0.02  # share of a feature's variance that is never explained
 OTHER_DAY = 128  # clean samples of another day differ: more than this many do not sharpen a test
 CAUTION = 3  # clean samples that count as one degree of freedom: classes differ in more than means
 RECENT = 8  # samples that are enough to see that the stream has changed
-SURENESS = 3.0, 2.0  # slope and offset of the log-odds of damage, by the logarithm of the score
+SURENESS = 4.0, 1.0  # slope and offset of the log-odds of damage, by the logarithm of the score
 
 
 def mean_tokens(tokens: Tokens) -> dict[str, Tensor]:
