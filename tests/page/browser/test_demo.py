@@ -216,8 +216,8 @@ def test_reset_returns_to_the_source_state(visit, demo):
     tab.evaluate("document.activeElement.blur()")
     tab.keyboard.press("r")
     tab.until("Number(document.body.dataset.batches) === 0")
-    assert "nothing has been learnt" in tab.inner_text("#diagnosis")
+    assert "nothing has been learned" in tab.inner_text("#diagnosis")
     tab.click("#step")
     wait_for_batches(tab, 1)
-    # Before anything is learnt, all three say the same.
+    # Before anything is learned, all three say the same.
     assert len({percent(tab, lane) for lane in ("Source", "READ", "DASP")}) == 1
