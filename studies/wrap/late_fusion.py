@@ -28,7 +28,7 @@ STAND_INS = ("zeros", "mean", "noise")
 WAYS = {
     "dasp": ("dasp", {}),
     "dasp, paper": ("dasp", {"variant": "paper"}),
-    "robust": ("robust", {}),
+    "triage": ("triage", {}),
 }
 SENSORS = ("audio", "video")
 Damage = Callable[[Tensor, torch.Generator], Tensor]
@@ -215,7 +215,7 @@ def diagnoses(model: Late, world: World) -> dict[tuple[str, str], Found]:
         made = Contract(model) if kind == "contract" else wrapped(model, world, kind)
         for way, (method, options) in WAYS.items():
             tta = dasp.adapt(made, method, **options)
-            if method == "robust":
+            if method == "triage":
                 tta.fit([world.draw(9_000, 128)[0]])
             with tta.frozen():
                 found[way, kind] = measure(tta, world)
