@@ -129,9 +129,9 @@ class Worker:
                 f"{size} samples in one request, at most {self.options.samples} are taken: split "
                 "it, or start the server with more --samples."
             )
-        inputs = {name: inputs[name] for name in model.modalities if name in inputs}  # type: ignore[union-attr]
         about = {"id": request_id, "digest": digest, "size": size}
-        key = (learn, *((name, own.shape[1:], own.dtype) for name, own in inputs.items()))
+        kinds = {(name, own.shape[1:], own.dtype) for name, own in inputs.items()}
+        key = (learn, frozenset(kinds))
         alone = not all(torch.isfinite(own).all() for own in inputs.values())
         with self._changed:
             if request_id in self._answers:
@@ -417,7 +417,12 @@ class Worker:
 
 
 def run(tta: Adaptation, inputs: dict[str, Tensor], learn: bool) -> Outcome:
-    """Run a batch; if not `learn`, predict with the present state."""
+    """Run a batch, in the order of the model's modalities, which a file does not keep.
+
+    If not `learn`, predict with the present state.
+    """
+    names: Sequence[str] = tta.model.modalities  # type: ignore[assignment]
+    inputs = {name: inputs[name] for name in names if name in inputs}
     with nullcontext() if learn else tta.frozen():
         return tta(inputs)
 
