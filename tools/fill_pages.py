@@ -33,7 +33,8 @@ from run import goal_table
 
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
-KINDS = "|".join((*TABLES, "figures", "goals", "machine", "growth"))
+OF_RESULTS = TABLES | {"leaderboard": leaderboard}
+KINDS = "|".join((*OF_RESULTS, "figures", "goals", "machine", "growth"))
 BLOCK = re.compile(rf"(<!-- ({KINDS}) ?([^>]*?) ?-->\n)(.*?)(<!-- end -->)", re.S)
 LOOKS = (("#6f7682", "o"), ("#d1570c", "s"), ("#3b73c4", "^"))  # legible on white and on black
 
@@ -53,10 +54,8 @@ def filled(text: str, results: Path) -> str:
 
     def block(match: re.Match[str]) -> str:
         opening, kind, what, _, closing = match.groups()
-        if kind in TABLES:
-            return f"{opening}{TABLES[kind](what)}{closing}"
-        if kind == "leaderboard":
-            return f"{opening}{leaderboard(what)}{closing}"
+        if kind in OF_RESULTS:
+            return f"{opening}{OF_RESULTS[kind](what)}{closing}"
         made = {"figures": figures, "goals": goals, "machine": machine, "growth": growth}[kind]
         return f"{opening}{made(what, results)}{closing}"
 

@@ -2,9 +2,10 @@
 
     python tools/fill_pages.py              # writes it, with all other pages made of results
 
-One row per data set, stream and method. A row comes from one plan: of the runs on the interleaved
-stream, those with most samples per domain count, then those in batches nearest to 64. If a plan has
-several rows of one method, the one that has the method's name counts, else the first.
+One table per data set, stream and number of samples per domain, so that all rows of a table are of
+the same samples: first the largest number, then each smaller one that has a method which the larger
+ones lack. A row comes from one plan; runs in batches nearest to 64 count. If a plan has several
+rows of one method, the one that has the method's name counts, else the first.
 """
 
 import shlex
@@ -36,19 +37,28 @@ class Entry:
     clean: Comparison | None
 
     @property
-    def board(self) -> str:
-        """Return the heading that the row stands under: data set and stream."""
+    def stream(self) -> str:
+        """Return the first part of the heading that the row stands under: data set and stream."""
         config = self.runs[0].config
         kind = config.data.get("flavour", "balanced")
         name = f"{config.data['name']}{'' if kind == 'balanced' else f', flavour {kind}'}"
         return f"{name}: {config.protocol}"
 
     @property
-    def rank(self) -> tuple[int, int, bool]:
+    def samples(self) -> int:
+        """Return the number of samples per domain, the second part of the heading."""
+        return int(self.runs[0].config.data["samples"])
+
+    @property
+    def rank(self) -> tuple[int, bool]:
         """Return what decides among several entries of one method; the largest one counts."""
         config = self.runs[0].config
-        named = self.runs[0].label == config.method
-        return config.data["samples"], -abs(config.batch_size - BATCH), named
+        return -abs(config.batch_size - BATCH), self.runs[0].label == config.method
+
+    @property
+    def method(self) -> str:
+        """Return the registered name of the method, or the file and class of another."""
+        return self.runs[0].config.method.rpartition("/")[2]
 
     @property
     def gain(self) -> Comparison:
@@ -63,9 +73,8 @@ class Entry:
         accuracy = sum(own.accuracy for own in self.runs) / len(self.runs)
         spread = f" ± {gain.spread:.2f}" if len(self.runs) > 1 else ""
         clean = "–" if self.clean is None else _signed(self.clean.difference)
-        name = run.config.method.rpartition("/")[2]
         return [
-            name if name == run.label else f"{name} ({run.label})",
+            self.method if self.method == run.label else f"{self.method} ({run.label})",
             f"{accuracy:.2f}",
             f"{_signed(gain.difference)}{spread}",
             f"[{_signed(gain.low)}, {_signed(gain.high)}]",
@@ -76,11 +85,11 @@ class Entry:
 
     @property
     def settings(self) -> str:
-        """Return models, samples, batch size, severity, rate and samples fitted with, in words."""
+        """Return models, batch size, severity, rate and samples fitted with, in words."""
         run = self.runs[0].config
         models = len({own.replicate[1] for own in self.runs})
-        words = [f"{models} model{'s' * (models > 1)}", f"{run.data['samples']} samples per domain"]
-        words += [f"batch {run.batch_size}", f"severity {run.severity}"]
+        words = [f"{models} model{'s' * (models > 1)}", f"batch {run.batch_size}"]
+        words += [f"severity {run.severity}"]
         words += [f"lr {run.options['lr']:g}"] if any(self._updates()) else []
         words += [f"fitted with {run.source['samples']}"] if run.source.get("samples") else []
         return ", ".join(words)
@@ -104,26 +113,30 @@ class Entry:
 
 
 def leaderboard(folder: str) -> str:
-    """Return a heading and a table per data set and stream, best method first."""
-    boards: dict[str, list[Entry]] = {}
-    for entry in chosen(entries(ROOT / folder)):
-        boards.setdefault(entry.board, []).append(entry)
+    """Return a heading and a table per board, best method first."""
     text = []
-    for board, own in sorted(boards.items(), key=lambda item: (-len(item[1]), item[0])):
+    for (stream, samples), own in boards(entries(ROOT / folder)).items():
         ranked = sorted(own, key=lambda entry: -entry.gain.difference)
         lines = [HEADER, ["---", *["---:"] * 4, "---", "---"], *(e.cells() for e in ranked)]
-        text += [f"\n### {board}\n\n", *(f"| {' | '.join(line)} |\n" for line in lines)]
+        text.append(f"\n### {stream}, {samples} samples per domain\n\n")
+        text += [f"| {' | '.join(line)} |\n" for line in lines]
     return "".join([*text, "\n"])
 
 
-def chosen(found: Sequence[Entry]) -> list[Entry]:
-    """Keep one entry per data set, stream and method."""
-    kept: dict[tuple[str, str], Entry] = {}
+def boards(found: Sequence[Entry]) -> dict[tuple[str, int], list[Entry]]:
+    """Return the entries of each table, one per method, by stream and samples per domain."""
+    kept: dict[tuple[str, int], dict[str, Entry]] = {}
     for entry in found:
-        place = entry.board, entry.runs[0].config.method
-        if place not in kept or entry.rank > kept[place].rank:
-            kept[place] = entry
-    return list(kept.values())
+        rows, method = kept.setdefault((entry.stream, entry.samples), {}), entry.method
+        if method not in rows or entry.rank > rows[method].rank:
+            rows[method] = entry
+    shown: dict[tuple[str, int], list[Entry]] = {}
+    seen: dict[str, set[str]] = {}
+    for (stream, samples), rows in sorted(kept.items(), key=lambda item: (item[0][0], -item[0][1])):
+        if rows.keys() - seen.setdefault(stream, set()):
+            shown[stream, samples] = list(rows.values())
+            seen[stream] |= rows.keys()
+    return shown
 
 
 def entries(folder: Path) -> list[Entry]:

@@ -6,6 +6,7 @@ from torch import nn
 
 import dasp
 from dasp.core.errors import ContractError, OptionError
+from dasp.methods.attention_maps import find_spans, fuse_with_found_attention, why_no_maps
 from dasp.methods.needs import lacking
 from dasp.models import Toy
 
@@ -186,3 +187,62 @@ def test_a_single_output_is_refused_and_two_logits_are_the_remedy(batches):
 def test_an_option_is_named_before_what_the_model_lacks():
     with pytest.raises(OptionError, match="did you mean 'top'"):
         dasp.adapt(Mine(nn.Identity), "abpem", tup=3)
+
+
+def manual(query, key, value):
+    scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+    return scores.softmax(dim=-1) @ value
+
+
+class Eager(Timm):
+    """Attention written out, with a token of its own in front."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(1, 1, 8))
+
+    def forward(self, value):
+        whole = torch.cat([self.first.expand(len(value), 1, 8), value], dim=1)
+        return self.proj(manual(*self.qkv(whole).chunk(3, -1)))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Eager])
+@pytest.mark.parametrize("method", ["abpem", "pta"])
+def test_attention_maps_are_found(kind, method, batches):
+    model = Mine(kind)
+    dasp.check_model(model, batches[0], method=method)
+    tta = dasp.adapt(model, method, lr=1e-2)
+    tokens = model.encode(batches[0])
+    logits, attention = tta.method.fuse_with_attention(tokens)
+    assert torch.allclose(logits, model.fuse(tokens).logits, atol=1e-5)
+    assert torch.allclose(attention.weights.sum(dim=3), torch.ones(()), atol=1e-5)
+    count, first = tokens["audio"].shape[1], int(kind is Eager)
+    assert attention.spans["audio"] == slice(first, first + count)
+    assert attention.spans["video"].start == first + count
+    assert attention.weights.requires_grad
+    assert tta(batches[0]).updated
+
+
+def test_found_maps_are_those_that_the_model_would_return(batches):
+    whole = Toy(depth=1)
+    tokens = whole.encode(batches[0])
+    told = whole.fuse_with_attention(tokens).attention
+    spans = find_spans(whole, tokens)
+    found = fuse_with_found_attention(whole, tokens, spans).attention
+    assert spans == dict(told.spans)
+    assert torch.allclose(found.weights, told.weights, atol=1e-6)
+
+
+class Crossed(Mine):
+    """Each modality asks the other: no attention sees the tokens of both."""
+
+    def fuse(self, tokens):
+        one, two = (tokens.get(name, next(iter(tokens.values()))) for name in self.modalities)
+        embedding = manual(one, two, two).mean(dim=1)
+        return dasp.Fused(embedding, self.head(embedding))
+
+
+def test_why_no_maps_can_be_found_is_said():
+    assert "no self-attention over two or more tokens" in why_no_maps(Crossed(nn.Identity))
+    with pytest.raises(ContractError, match=r"fuse_with_attention\(\).*none were found either"):
+        dasp.adapt(Crossed(Timm), "pta")

@@ -105,9 +105,9 @@ def test_the_rule_gives_the_published_values():
 
 def test_repr_names_variant_and_fit(batches):
     tta = dasp.adapt(Toy(), "dasp", variant="paper")
-    assert repr(tta) == "<Dasp (paper) on Toy, 0 batches seen, lr 0.0001>"
-    robust = dasp.adapt(Toy(), "robust")
-    assert repr(robust) == "<Robust on Toy, not fitted, 0 batches seen, lr 0.0001>"
+    assert repr(tta) == "<Dasp (paper) on Toy, 0 batches seen, lr chosen at the first update>"
+    robust = dasp.adapt(Toy(), "robust", lr=1e-2)
+    assert repr(robust) == "<Robust on Toy, not fitted, 0 batches seen, lr 0.01>"
     robust.fit(batches)
     assert "Robust on Toy, fitted, 0" in repr(robust)
     robust.reset()

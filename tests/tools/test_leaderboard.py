@@ -21,11 +21,13 @@ PAGE = ROOT / "docs" / "leaderboard.md"
 
 
 def rows_of(text):
-    """Return (data set, stream, cells) of each row of a page."""
+    """Return (data set, stream, samples per domain, cells) of each row of a page."""
     found, place = [], []
     for line in text.splitlines():
         if line.startswith("### "):
-            place = line.removeprefix("### ").split(": ")
+            words = line.removeprefix("### ").removesuffix(" samples per domain")
+            data, _, rest = words.partition(": ")
+            place = [data, *rest.split(", ")]
         elif line.startswith("| ") and not line.startswith(("| method", "| ---")):
             found.append((*place, line.strip("| ").split(" | ")))
     return found
@@ -39,17 +41,14 @@ def test_each_row_is_counted_again_from_the_files():
     frame = dasp.results(ROOT / "results")
     rows = rows_of(PAGE.read_text())
     assert len(rows) > 10
-    for data, stream, (name, accuracy, gain, interval, _, settings, _) in rows:
+    for data, stream, samples, (name, accuracy, gain, interval, _, settings, _) in rows:
         method, _, label = name.removesuffix(")").partition(" (")
-        samples, batch = (
-            int(re.search(pattern, settings)[1])
-            for pattern in (r"(\d+) samples per domain", r"batch (\d+)")
-        )
+        batch = int(re.search(r"batch (\d+)", settings)[1])
         flavour = data.partition(", flavour ")[2] or "balanced"
         here = frame["data"].str.startswith(data.partition(",")[0])
         kinds = frame["data"].str.extract(r"flavour (\w+)")[0].fillna("balanced")
         here &= kinds == flavour
-        here &= (frame["protocol"] == stream) & (frame["samples"] == samples)
+        here &= (frame["protocol"] == stream) & (frame["samples"] == int(samples))
         here &= frame["batch_size"] == batch
         both = {}
         for kind, mine in (("source", "source"), (method, label or method)):
@@ -81,12 +80,23 @@ def test_a_folder_of_results_is_a_row(tmp_path, monkeypatch):
     workspace = Workspace(tmp_path / "results" / "mine", tmp_path / "store", workers=0)
     command = "dasp bench mine.toml --results results/mine"
     found = run_plan(plan, workspace, "mine", command, show=False)
-    ((data, stream, cells),) = rows_of(module.leaderboard("results"))
-    assert (data, stream) == ("sounding_shapes", "interleaved")
+    ((*place, cells),) = rows_of(module.leaderboard("results"))
+    assert place == ["sounding_shapes", "interleaved", "16"]
     assert cells[0] == "tent"  # the row with the method's own name, of two
     assert number(cells[1]) == pytest.approx(found["tent"][0].counts.accuracy, abs=0.006)
-    assert "16 samples per domain, batch 8, severity 5, lr 0.01" in cells[5]
+    assert cells[5] == "1 model, batch 8, severity 5, lr 0.01"
     assert cells[6] == f"`{command}`"
+
+
+def test_a_smaller_table_is_shown_only_if_it_has_another_method():
+    class Row:
+        def __init__(self, method, samples, rank=0):
+            self.method, self.samples, self.rank, self.stream = method, samples, rank, "a: b"
+
+    rows = [Row("dasp", 64), Row("dasp", 128), Row("mdaa", 128), Row("dasp", 256), Row("x", 256, 1)]
+    found = module.boards([*rows, Row("x", 256, 2)])
+    assert list(found) == [("a: b", 256), ("a: b", 128)]
+    assert [(row.method, row.rank) for row in found["a: b", 256]] == [("dasp", 0), ("x", 2)]
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def measure(job: Job, features: Features) -> dict[str, Any]:
             "over_mib": before and round(peak - before, 1),
         },
         "loading": LOADING,
-        **provenance(job.run.method),
+        **provenance(job.run.method, features.device.type),
     }
 
 

@@ -25,7 +25,7 @@ from dasp.core.contract import MultiModalModel
 from dasp.core.errors import StateError
 from dasp.core.files import atomic_path
 from dasp.core.seeding import numpy_generator
-from dasp.methods.base import positive, whole
+from dasp.methods.base import device_of, positive, whole
 from dasp.models import CavMae
 
 WARMUP = 0.03  # share of all steps in which the learning rate climbs
@@ -103,7 +103,7 @@ def fit(
         for indices in epoch_order(len(examples), epoch, options):
             for group in optimizer.param_groups:
                 group["lr"] = options.lr * schedule(step / total)
-            batch_loss = _loss(model, *take(examples, indices), pairs)
+            batch_loss = _loss(model, *_take_to(model, examples, indices), pairs)
             optimizer.zero_grad(set_to_none=True)
             batch_loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -135,6 +135,15 @@ def take(examples: Examples, indices: NDArray[np.int64]) -> tuple[dict[str, Tens
     return inputs, torch.tensor([int(item[1]) for item in items])
 
 
+def _take_to(
+    model: nn.Module, examples: Examples, indices: NDArray[np.int64]
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Return samples as `take` does, where the model is."""
+    inputs, labels = take(examples, indices)
+    device = device_of(model)
+    return {name: value.to(device) for name, value in inputs.items()}, labels.to(device)
+
+
 @torch.no_grad()
 def evaluate(model: nn.Module, examples: Examples, batch: int = 128) -> dict[str, float]:
     """Return the accuracy (%) of "fused" and of each part, from global counts.
@@ -148,7 +157,7 @@ def evaluate(model: nn.Module, examples: Examples, batch: int = 128) -> dict[str
     parts = {"fused": model.modalities} | {"+".join(names): names for names in some}
     right = dict.fromkeys(parts, 0)
     for indices in np.array_split(np.arange(len(examples)), math.ceil(len(examples) / batch)):
-        inputs, labels = take(examples, indices)
+        inputs, labels = _take_to(model, examples, indices)
         tokens = model.encode(inputs)
         for part, names in parts.items():
             logits = model.fuse({name: tokens[name] for name in names}).logits

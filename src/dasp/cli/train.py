@@ -8,6 +8,7 @@ import tyro
 from rich.console import Console
 
 from dasp.bench.train import Epoch, TrainOptions, fit, history_table, new_model
+from dasp.core.devices import find_device
 from dasp.core.errors import OptionError
 from dasp.core.progress import bars
 from dasp.data import ClipDataset, open_manifest
@@ -25,6 +26,7 @@ def train(
     depth: int = 3,
     mlp_ratio: float = 2.0,
     threads: int = 1,
+    device: str = "cpu",
     follow_links: bool = False,
 ) -> list[Epoch]:
     """Train a source model (a small CAV-MAE) on your own clips and write its weights.
@@ -41,6 +43,7 @@ def train(
         depth: Blocks per modality; one shared block follows.
         mlp_ratio: Hidden width of a block's MLP over its width.
         threads: Processor threads; a small model gains nothing from a second one.
+        device: Where it runs: auto, cpu, cuda, cuda:1 or mps.
         follow_links: Read files outside of the directories to which links in them lead.
     """
     if output.suffix != ".safetensors":
@@ -53,6 +56,7 @@ def train(
         raise OptionError(f"{data} and {validation} do not have the same classes.")
     sizes = {"embed_dim": width, "num_heads": heads, "depth": depth, "mlp_ratio": mlp_ratio}
     model = new_model(sizes | {"num_classes": len(manifest.classes)}, options.seed)
+    model = model.to(find_device(device))
     examples = ClipDataset(manifest), ClipDataset(held_out)
     with bars() as progress:
         history = fit(model, *examples, options, output.with_suffix(".checkpoint"), progress)

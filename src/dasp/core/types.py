@@ -103,6 +103,7 @@ class Outcome:
     diagnosis: Diagnosis | None = None
     updated: bool = False
     loss: float | None = None
+    lr: float | None = None  # the learning rate of the update; None if not `updated`
     rejected: str | None = None  # why the batch was rejected; the state is then unchanged
     rollback: str | None = None  # why the state returned to an earlier one after this batch
     skipped: str | None = None  # why no weight was updated; None if `updated`

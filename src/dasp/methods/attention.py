@@ -46,7 +46,7 @@ def find_fusion_qkv(model: nn.Module) -> list[nn.Parameter]:
     hooks = [module.register_forward_pre_hook(lambda one, _: ran.add(one)) for module in known]
     try:
         with evaluating(model), torch.enable_grad():
-            fuse_checked(model, _tokens(model))  # type: ignore[arg-type]
+            fuse_checked(model, example_tokens(model))  # type: ignore[arg-type]
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise ContractError(f"fuse() could not be tried on a few tokens ({why})") from error
@@ -58,7 +58,7 @@ def find_fusion_qkv(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for module, own in known.items() if module in ran for parameter in own]
 
 
-def _tokens(model: Any) -> dict[str, Tensor]:
+def example_tokens(model: Any) -> dict[str, Tensor]:
     """Return tokens to try `fuse` on. They need a gradient: without, torch may skip modules."""
     if hasattr(model, "example_tokens"):
         return {n: v.detach().clone().requires_grad_() for n, v in model.example_tokens(2).items()}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from dasp.core.contract import (
+    HasAttentionMaps,
     HasFusionQkv,
     check_parts,
     checked_attention,
@@ -26,6 +27,7 @@ from dasp.core.registry import Registry
 from dasp.core.seeding import check_seed
 from dasp.core.types import Attention, Fused, Inputs, Prediction, Step, Tokens
 from dasp.methods.attention import find_fusion_qkv
+from dasp.methods.attention_maps import find_spans, fuse_with_found_attention
 from dasp.methods.distributed import ALONE, Ranks, with_stand_in
 from dasp.methods.norms import batch_statistics, norms_of
 
@@ -73,6 +75,12 @@ class Method(nn.Module, ABC):
     ranks may share a stream (`dasp.methods.distributed`). A text says why not. Not inherited."""
 
     default_lr: ClassVar[float] = 1e-4
+    """The rate of the paper: of benchmarks that name no other, and where `lr="auto"` begins."""
+
+    auto_change: ClassVar[float] = 0.02
+    """How much the first update shall change the logits, as a share of their spread over the
+    classes, if `lr="auto"` (`dasp.methods.rate`); 0: the method keeps `default_lr`."""
+
     default_predict: ClassVar[Predict] = "before"
 
     model: Any
@@ -96,6 +104,7 @@ class Method(nn.Module, ABC):
         check_seed(seed)
         self.model, self.seed = model, seed
         self._found_qkv: list[nn.Parameter] = []
+        self._found_spans: dict[tuple[tuple[str, int], ...], dict[str, slice]] = {}
         self.generator = torch.Generator().manual_seed(seed)
         self.adapters = nn.ModuleDict()
 
@@ -161,11 +170,23 @@ class Method(nn.Module, ABC):
             return in_float32(fuse_checked(self.model, with_stand_in(tokens), by), count)
 
     def fuse_with_attention(self, tokens: Tokens) -> tuple[Tensor, Attention]:
-        """Run the fusion of a model that `HasAttentionMaps`: return its logits and these maps."""
+        """Run the fusion: return its logits and the attention maps that the model returns, or
+        those found in it."""
+        told = isinstance(self.model, HasAttentionMaps)
         with self._statistics("fuse", tokens):
-            fused = fuse_checked(self.model, tokens, "fuse_with_attention")
+            if told:
+                fused = fuse_checked(self.model, tokens, "fuse_with_attention")
+            else:
+                fused = fuse_with_found_attention(self.model, tokens, self._spans(tokens))
         maps = checked_attention(fused, tokens)
         return _float32(fused.logits), replace(maps, weights=_float32(maps.weights))
+
+    def _spans(self, tokens: Tokens) -> dict[str, slice]:
+        """Return where the tokens are in the attention; looked for once per number of tokens."""
+        counts = tuple((name, value.shape[1]) for name, value in tokens.items())
+        if counts not in self._found_spans:
+            self._found_spans[counts] = find_spans(self.model, tokens)
+        return self._found_spans[counts]
 
     def follow_batch(self) -> None:
         """Let the first passes of the batch that comes move running statistics."""

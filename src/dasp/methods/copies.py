@@ -1,7 +1,8 @@
 """Copies of a model's weights, constant or averaged: anchors and teachers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,12 @@ class WeightCopy(nn.Module):
                 self._constants[name] = value
             else:
                 self.register_buffer(name, value)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert constants too, when the module is moved."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._constants = {name: fn(value) for name, value in self._constants.items()}
+        return self
 
     def values(self) -> list[Tensor]:
         """Return the values, in the order of the weights."""

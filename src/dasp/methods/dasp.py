@@ -186,6 +186,7 @@ class Dasp(Method):
     version = 1
     published = "2026-06"
     sharded = True
+    auto_change = 0.2  # adapters start as the identity and have far to go
 
     def __init__(
         self,

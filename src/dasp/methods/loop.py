@@ -3,6 +3,7 @@
 Users call an `Adaptation`, which takes turns, counts and logs. The batch goes through `Loop`.
 """
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -24,6 +25,7 @@ from dasp.methods.distributed import PeerError, Ranks, apart
 from dasp.methods.losses import predicted_rows
 from dasp.methods.needs import build_method
 from dasp.methods.norms import trained_batch_norms
+from dasp.methods.rate import TRIALS, LearningRate, check_rate, relative_change
 from dasp.methods.rebalance import MEMORY, build_rebalancer
 from dasp.methods.selftest import KEPT, SelfTest, selftest
 from dasp.methods.sources import check_open, claim, return_to_source
@@ -45,6 +47,12 @@ if TYPE_CHECKING:
 LOOP_VERSION = 1
 """Results are stored under it: increase it when an edit of what methods share changes numbers."""
 
+Autocast = bool | Literal["bfloat16", "float16"]
+PRECISIONS: dict[Autocast, torch.dtype] = {
+    True: torch.bfloat16,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 OVERFLOW = "the model's prediction is NaN or Inf, "
 
 
@@ -52,19 +60,18 @@ OVERFLOW = "the model's prediction is NaN or Inf, "
 class LoopOptions:
     """The options that apply to every method; `adapt` documents them."""
 
-    lr: float
+    lr: LearningRate
     predict: Predict
     steps: int
-    autocast: bool
+    autocast: Autocast
     rebalance: float
     rebalance_memory: int
 
     def __post_init__(self) -> None:
         whole(steps=self.steps)
         one_of("predict", self.predict, "before", "after")
-        one_of("autocast", self.autocast, True, False)
-        if not (isinstance(self.lr, int | float) and 0 < self.lr < float("inf")):
-            raise OptionError(f"lr must be above 0 and finite, not {self.lr!r}.")
+        one_of("autocast", self.autocast, False, *PRECISIONS)
+        check_rate(self.lr)
 
 
 @torch.inference_mode(False)
@@ -72,10 +79,10 @@ def adapt(
     model: nn.Module,
     method: str | type[Method] = "dasp",
     *,
-    lr: float | None = None,
+    lr: LearningRate = "auto",
     steps: int = 1,
     predict: Predict | None = None,
-    autocast: bool = False,
+    autocast: Autocast = False,
     rebalance: float = 0.0,
     rebalance_memory: int = MEMORY,
     log: str | Path | None = None,
@@ -92,10 +99,12 @@ def adapt(
     Args:
         model: any model of the contract, see `dasp.core.contract`.
         method: a registered name or a subclass of `Method`.
-        lr: learning rate; None for the method's default.
+        lr: learning rate. "auto": chosen at the first update of a stream by its effect on the
+            logits, without labels (`dasp.methods.rate`); `out.lr` and `repr(tta)` tell it.
         steps: updates per batch.
         predict: whether the reported prediction is made before or after the update.
-        autocast: run forward passes in bfloat16; losses and scores stay in float32.
+        autocast: run forward passes in "bfloat16" (or True), or in "float16", which has no scaling
+            of the loss here; losses and scores stay in float32.
         rebalance: from 0 (off) to 1, how strongly the reported predictions are spread evenly over
             the classes; for streams in which all classes are about equally frequent.
         rebalance_memory: how many recent predictions per class it remembers.
@@ -114,7 +123,7 @@ def adapt(
     with ranks.together():
         built = build_method(method, model, seed, **hyper)
         built.group = ranks
-        lr, predict = built.default_lr if lr is None else lr, predict or built.default_predict
+        predict = predict or built.default_predict
         options = LoopOptions(lr, predict, steps, autocast, rebalance, rebalance_memory)
         keeper = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every, writes)
         recorder = Recorder(built.model.modalities, describe(built), log if writes else None)
@@ -172,8 +181,9 @@ class Adaptation:
         has_variants = "variant" in hyperparameters(kind)
         name = f"{kind.__name__} ({method.variant})" if has_variants else kind.__name__
         fitted = {None: "", True: "fitted, ", False: "not fitted, "}[method.fitted]
-        seen = f"{self.memory.batch_index} batches seen, lr {self.options.lr:g}"
-        return f"<{name} on {type(self.model).__name__}, {fitted}{seen}>"
+        seen = f"{self.memory.batch_index} batches seen"
+        rate = f", lr {self.memory.rate}" if self.memory.weights else ""
+        return f"<{name} on {type(self.model).__name__}, {fitted}{seen}{rate}>"
 
     def __reduce__(self) -> NoReturn:
         raise StateError(
@@ -230,6 +240,7 @@ class Adaptation:
                     "this process was forked in the middle of a call of its parent, so the state "
                     "is not whole here: call reset() first."
                 )
+            self.memory.follow_model()
             with evaluating(self.method):
                 yield
 
@@ -363,8 +374,9 @@ class Adaptation:
     def load_state(self, state: State) -> None:
         """Take over a state of the same model, method and hyper-parameters.
 
-        Any other is refused and changes nothing. lr, steps and predict are not part of a state;
-        the counters describe this run and stay (`resume` takes them over too).
+        Any other is refused and changes nothing. A given lr, steps and predict stay; an automatic
+        lr is taken over if the state has one. The counters describe this run and stay (`resume`
+        takes them over too).
         """
         self._load(state, None)
 
@@ -496,9 +508,7 @@ class Loop:
         """Infer on a prepared batch and adapt; if the batch is rejected, nothing has changed."""
         memory, method = self.memory, self.method
         memory.source(before)
-        method.generator.manual_seed(batch_seed(method.seed, memory.batch_index))
-        method.follow_batch()
-        outcome = self._adapt(batch)
+        outcome = self._adapt(batch, before)
         if outcome.rejected:
             memory.restore(before)
         else:
@@ -506,21 +516,52 @@ class Loop:
             memory.batch_index += 1
         return outcome
 
-    def _adapt(self, batch: Tokens) -> Outcome:
+    def _first_step(self, batch: Tokens, before: Snapshot) -> Step:
+        """Begin a batch; if it is the first that teaches something, choose an automatic rate.
+
+        The rate is the one at which this step has the wanted effect. The trials leave no trace: a
+        run equals one that was given the chosen rate.
+        """
+        memory, method, step = self.memory, self.method, self._begun(batch)
+        undecided = memory.rate.value is None and step.loss is not None and not step.rollback
+        if not undecided or not predicted_rows(step.logits).all():
+            return step
+        lr = method.default_lr
+        for _ in range(TRIALS):
+            method.follows = frozenset()
+            with torch.no_grad():  # in full precision: autocast would hide small changes
+                old = method.forward(batch).logits
+                failed = memory.descend(step, lr)
+                change = relative_change(old, method.forward(batch).logits)
+            lr = memory.rate.next_trial(lr, math.nan if failed else change)
+            memory.restore(before)
+            step = self._begun(batch)
+        memory.rate.choose(lr)
+        return step
+
+    def _begun(self, batch: Tokens) -> Step:
+        """Return the first step of a batch; what it draws depends on the batch's number alone."""
+        method = self.method
+        method.generator.manual_seed(batch_seed(method.seed, self.memory.batch_index))
+        method.follow_batch()
+        return self._step(batch)
+
+    def _adapt(self, batch: Tokens, before: Snapshot) -> Outcome:
         """Take the steps of one batch, and report the prediction that was asked for."""
-        first = step = self._step(batch)
+        memory = self.memory
+        first = step = self._first_step(batch, before)
         updated = restart = False
         if not (rows := predicted_rows(first.logits)).all():
             return self._outcome(first, first.logits, rejected=OVERFLOW + which(rows))
-        left = self.options.steps
+        left, lr = self.options.steps, memory.rate.value
         while True:
             if step.rollback is not None:
                 self.method.roll_back()
-                self.memory.set_moments({})  # they belong to weights that are gone
+                memory.set_moments({})  # they belong to weights that are gone
                 return self._outcome(step, self._predict(batch).logits, rollback=step.rollback)
-            if step.loss is None:
+            if step.loss is None or lr is None:
                 break
-            if why := self.memory.descend(step):
+            if why := memory.descend(step, lr):
                 return self._outcome(first, first.logits, rejected=why)
             with torch.no_grad():
                 self.method.after_update()
@@ -539,7 +580,7 @@ class Loop:
             return self._outcome(first, logits, updated)
         why = f"{type(self.method).__name__} asked to start over from the source state"
         outcome = self._outcome(first, logits, updated, rollback=why)
-        self.memory.restore(self.memory.source(), keep_index=True)
+        memory.restore(memory.source(), keep_index=True)
         return outcome
 
     def _step(self, batch: Tokens) -> Step:
@@ -556,7 +597,8 @@ class Loop:
         if self._rebalancer is not None:
             self._rebalancer.remember(logits)
         loss = None if step.loss is None else float(step.loss.detach())
-        return Outcome(shown, step.diagnosis, updated, loss, skipped=step.skipped, **why)
+        lr = self.memory.rate.value if updated else None
+        return Outcome(shown, step.diagnosis, updated, loss, lr=lr, skipped=step.skipped, **why)
 
     def run_alone(self, batch: Inputs, kind: str) -> dict[str, Tensor]:
         """Check a batch and predict from each of its modalities by itself: {name: (B, C)}."""
@@ -584,7 +626,8 @@ class Loop:
 
     def _precision(self) -> torch.autocast:
         kind = device_of(self.method.model).type
-        return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.options.autocast)
+        chosen = self.options.autocast
+        return torch.autocast(kind, PRECISIONS.get(chosen, torch.bfloat16), enabled=bool(chosen))
 
 
 def learns_from(method: Method, batch: Tokens) -> bool:

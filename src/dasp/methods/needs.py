@@ -1,12 +1,14 @@
 """Whether a method fits a model: everything that is lacking in one message, before it is built."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-from dasp.core.contract import HasFusionQkv, check_parts, missing_part
+from dasp.core.contract import HasAttentionMaps, HasFusionQkv, check_parts, missing_part
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.methods.attention import find_fusion_qkv
+from dasp.methods.attention_maps import why_no_maps
 from dasp.methods.base import METHODS, Method, hyperparameters
 from dasp.methods.norms import norms_of
 
@@ -23,9 +25,9 @@ def lacking(method: type[Method], model: nn.Module) -> list[str]:
         found.append(f"the model has no norm layer with weights to train ({NORMS})")
     for need in method.needs:
         said = missing_part(model, need)
-        if said and need is not HasFusionQkv:
+        if said and need not in FOUND:
             found.append(said)
-        elif said and (why := _why_no_qkv(model)):
+        elif said and (why := FOUND[need](model)):
             found.append(f"{said}; none were found either: {why}")
     return found
 
@@ -36,6 +38,13 @@ def _why_no_qkv(model: nn.Module) -> str | None:
     except ContractError as error:
         return str(error)
     return None
+
+
+FOUND: dict[type, Callable[[nn.Module], str | None]] = {
+    HasFusionQkv: _why_no_qkv,
+    HasAttentionMaps: why_no_maps,
+}
+"""What is looked for in a model that does not name it, and why it cannot be found."""
 
 
 def method_class(method: str | type[Method]) -> type[Method]:

@@ -13,7 +13,7 @@ is taken over whole or not at all: every field is checked before anything is rep
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from torch import Tensor
 from dasp.core.errors import ContractError, OptionError, StateError, cause
 from dasp.core.files import atomic_path, remove_parts
 from dasp.core.types import Step
-from dasp.methods.base import METHODS, Method, hyperparameters, whole
+from dasp.methods.base import METHODS, Method, device_of, hyperparameters, whole
+from dasp.methods.rate import LearningRate, Rate
 from dasp.service.events import Recorder
 
 FORMAT = "dasp-state-2"
@@ -46,7 +47,7 @@ class Snapshot:
 class Memory:
     """The trainable weights, the optimizer, the method's buffers and the number of batches."""
 
-    def __init__(self, method: Method, lr: float) -> None:
+    def __init__(self, method: Method, lr: LearningRate) -> None:
         self.method = method
         names = {id(parameter): name for name, parameter in method.named_parameters()}
         parameters = list(method.trainable())
@@ -56,8 +57,11 @@ class Memory:
                 "to the model nor to the method: keep new ones as attributes or in self.adapters."
             )
         self.weights = {names[id(parameter)]: parameter for parameter in parameters}
-        self.optimizer = method.optimizer(parameters, lr) if parameters else None
-        self._rates = [g["lr"] for g in self.optimizer.param_groups] if self.optimizer else []
+        self.rate = Rate(method, lr if parameters else method.default_lr)
+        usual = self.rate.value or method.default_lr
+        self.optimizer = method.optimizer(parameters, usual) if parameters else None
+        self._built: dict[float, list[float]] = {}
+        self._device = device_of(method.model)
         self.batch_index = 0
         self._source: Snapshot | None = None
         self._source_digest: str | None = None
@@ -95,11 +99,24 @@ class Memory:
             self._source = now or self.capture()
         return self._source
 
+    def follow_model(self) -> None:
+        """If the user has moved the model, move what belongs to the method to the same device."""
+        device = device_of(self.method.model)
+        if device == self._device:
+            return
+        self.method.to(device)
+        moments = {n: v for n, v in self._tensors().items() if n.startswith("optimizer/")}
+        self.set_moments(moments)
+        self._device, self._copies = device, {}
+        if self._source is not None:
+            moved = {name: value.to(device) for name, value in self._source.tensors.items()}
+            self._source = replace(self._source, tensors=moved)
+
     def forget_source(self) -> None:
         """Make the current state the source state."""
         self._source = self._source_digest = None
 
-    def descend(self, step: Step) -> str | None:
+    def descend(self, step: Step, lr: float) -> str | None:
         """Update once; if something is not finite, return what (the caller then restores)."""
         assert step.loss is not None
         assert self.optimizer is not None
@@ -116,13 +133,20 @@ class Memory:
         # The sum of squares, not each value: Adam squares them, and an overflow would stay.
         if not all(torch.isfinite(g.square().sum()) for g in gradients):
             return "a gradient is not finite"
-        for group, lr in zip(self.optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = lr * step.rate
+        for group, own in zip(self.optimizer.param_groups, self._rates(lr), strict=True):
+            group["lr"] = own * step.rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if not all(torch.isfinite(p).all() for p in self.weights.values()):
             return "the update made a weight that is not finite: lower lr"
         return None
+
+    def _rates(self, lr: float) -> list[float]:
+        """Return the rates that the optimizer's groups have when it is built with this one."""
+        if lr not in self._built:
+            built = self.method.optimizer(list(self.weights.values()), lr)
+            self._built = {lr: [group["lr"] for group in built.param_groups]}
+        return self._built[lr]
 
     def set_moments(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the optimizer's state by copies of those named "optimizer/<weight>/<key>"."""
@@ -220,6 +244,7 @@ class Memory:
         if type(index) is not int or not 0 <= index < MANY or not isinstance(tensors, dict):
             raise StateError(f"{where}: batch_index {index!r} or its tensors are damaged.")
         tensors = {n: self.source().tensors[n] for n in self._tensors(whole=False)} | tensors
+        tensors = self.rate.in_state(tensors)
         if wrong := list(self._misfits(tensors)):
             raise StateError(f"{where} is damaged or does not fit: {'; '.join(wrong[:5])}.")
         return Snapshot(tensors, index)

@@ -68,6 +68,7 @@ class Sumi(Method):
     exactly_two_modalities = True
     default_predict = "after"
     trainable = Method.norms
+    auto_change = 0.006
     seen: Tensor
 
     def __init__(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from dasp.core.contract import check_fused
+from dasp.core.contract import check_fused, token_width
 from dasp.core.errors import ContractError, InputError, OptionError, StateError, unknown_name
 from dasp.core.types import Fused, Inputs, Tokens
 from dasp.models.gates import Pass, close_gates, is_float, open_gates
@@ -147,6 +147,12 @@ class Wrapped(nn.Module):
             return tokens
         noise = torch.randn(tokens.shape, generator=torch.Generator().manual_seed(0))
         return tokens + spread * noise.to(tokens)
+
+    def _linear_head(self) -> tuple[nn.Module, nn.Linear]:
+        """Return (before, linear) as `dasp.core.contract.HasLinearHead` says."""
+        (linear,) = self._heads()
+        assert isinstance(linear, nn.Linear)
+        return nn.Identity(), linear
 
     def close(self) -> None:
         """Leave the model as it was before `wrap`."""
@@ -452,6 +458,12 @@ def _check_agreement(wrapped: Wrapped, inputs: Inputs) -> None:
                 f"from '{name}' alone the model predicts NaN or Inf: give absent=\"mean\", or a "
                 "tensor, that stands for the feature of the others."
             )
+    widths = {token_width(wrapped, name) for name in tokens} | {fused.embedding.shape[1]}
+    if len(widths) == 1:
+        (wrapped.embed_dim,) = widths
+    heads = wrapped._heads()
+    if heads and isinstance(heads[0], nn.Linear) and _near(heads[0](fused.embedding), fused.logits):
+        wrapped.linear_head = wrapped._linear_head  # type: ignore[assignment]
 
 
 def _near(one: Tensor, other: Tensor) -> bool:

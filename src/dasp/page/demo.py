@@ -22,6 +22,7 @@ from dasp.page.runner import Command
 from dasp.page.session import Session
 from dasp.page.streams import BATCH, BuiltInStream, StageStream, WornStream
 
+CPU = torch.device("cpu")
 CLEAN_SAMPLES, CLEAN_BATCH = 128, 32  # given to `fit`
 
 
@@ -102,16 +103,19 @@ def _worn(root: Path) -> list[Inputs]:
     return [{name: signals[name][i : i + CLEAN_BATCH] for name in SENSORS} for i in starts]
 
 
-def build_lanes(stage: Stage, choice: str) -> tuple[dict[str, Adaptation], Callable[..., Any]]:
+def build_lanes(
+    stage: Stage, choice: str, device: torch.device = CPU
+) -> tuple[dict[str, Adaptation], Callable[..., Any]]:
     """Return Source, the methods beside it and the chosen one, last; and the encoder they share."""
-    model = load_model(stage.model)
+    model = load_model(stage.model).to(device)
     lanes = {"Source": adapt(model, "source")}
     for name in dict.fromkeys([*(one for one in BESIDE if one != choice), choice]):
         own = CHOICES[name]
         options = data_options(stage.data).get(own.method, {}) | dict(own.options)
         lanes[name] = adapt(copy.deepcopy(model), own.method, **options)
         if own.fitted:
-            lanes[name].fit(stage.clean())
+            clean = [{n: v.to(device) for n, v in inputs.items()} for inputs in stage.clean()]
+            lanes[name].fit(clean)
     return lanes, model.encode  # type: ignore[return-value]
 
 
@@ -125,12 +129,13 @@ class Demo(Session):
         choice: str = FIRST,
         root: Path | None = None,
         stream: StageStream | None = None,
+        device: torch.device = CPU,
     ) -> None:
         """Begin with the first stage; `stream` replaces its stream."""
-        self._stages = stages(root)
+        self._stages, self._device = stages(root), device
         self._now = self._wanted = (next(iter(self._stages)), choice)
         stage = self._stage(self._now[0])
-        lanes, encode = build_lanes(stage, choice)
+        lanes, encode = build_lanes(stage, choice, device)
         super().__init__(
             stream or stage.stream(), lanes, stage.title, _legend(lanes), stage.classes, encode
         )
@@ -171,7 +176,7 @@ class Demo(Session):
         wanted = self._wanted
         if wanted != self._now:
             stage = self._stage(wanted[0])
-            lanes, encode = build_lanes(stage, wanted[1])
+            lanes, encode = build_lanes(stage, wanted[1], self._device)
             if wanted[0] != self._now[0]:
                 self.stream, self._example = stage.stream(), {}
             self.lanes, self.encode = lanes, encode

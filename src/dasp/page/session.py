@@ -12,6 +12,7 @@ from torch import Tensor
 from dasp.core.errors import OptionError
 from dasp.core.types import Diagnosis, Inputs, Outcome, Tokens
 from dasp.methods import Adaptation
+from dasp.methods.base import device_of
 from dasp.methods.dasp import Dasp
 from dasp.methods.diagnosis import Diagnoser
 from dasp.methods.robust import Robust
@@ -94,11 +95,11 @@ class Session(Feed):
         shares = {}
         with self._lock:
             if not any(isinstance(tta.method, Source) for tta in self.lanes.values()):
-                logits = source_logits(self.lanes[self._watched], inputs)
+                logits = source_logits(self.lanes[self._watched], self._moved(inputs))
                 shares[UNADAPTED] = logits.softmax(dim=1).cpu()
             for name, tta in self.lanes.items():
                 with tta.frozen():
-                    shares[name] = tta(inputs).logits.softmax(dim=1).cpu()
+                    shares[name] = tta(self._moved(inputs)).logits.softmax(dim=1).cpu()
         pictures = {name: input_picture(value[0]) for name, value in inputs.items()}
         shown = {name: picture for name, picture in pictures.items() if picture}
         one = self._sample(0, StreamBatch(inputs, pictures=[shown]), shares)
@@ -121,7 +122,13 @@ class Session(Feed):
         samples = [self._sample(i, batch, shares) for i in shown]
         return Update(point, samples, batch.sounds, pause=batch.ends)
 
+    def _moved(self, inputs: Inputs) -> Inputs:
+        """Return inputs on the device of the models."""
+        device = device_of(self.lanes[self._watched].model)
+        return {name: value.to(device) for name, value in inputs.items()}
+
     def _run(self, inputs: Inputs) -> dict[str, Outcome]:
+        inputs = self._moved(inputs)
         if self.encode is None:
             return {name: tta(inputs) for name, tta in self.lanes.items()}
         with torch.no_grad():

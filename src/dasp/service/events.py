@@ -5,8 +5,9 @@ Every line has `event`, `time` (seconds since 1970) and `batch`, the number of b
 - "start": a run begins; with `method`, `hyper`, `modalities`.
 - "batch": `index` (batches processed since the last reset), `size`, `present` and `missing`
   modalities, `scores`, `biased` and `probability` (null without a diagnosis), `updated`, `loss`,
-  `rejected`, `rollback` and `skipped` (the reason, or null: `skipped` says why nothing was learned,
-  whatever the cause), `norms` (the distance of each modality's adapters from the source state).
+  `lr`, `rejected`, `rollback` and `skipped` (the reason, or null: `skipped` says why nothing was
+  learned, whatever the cause), `norms` (the distance of each modality's adapters from the source
+  state).
 - "frozen": the same for a call inside `frozen()`, which is not a batch of the stream.
 - "error": a batch that ended in an exception; with `error`.
 - "reset", "fit", "save", "load", "resume": with `path` if there is one.
@@ -35,7 +36,7 @@ FIELDS: Mapping[str, Any] = {  # the kind of each, if it is there and not null
     **dict.fromkeys(("event", "method", "rejected", "rollback", "skipped"), str),
     **{name: [str] for name in ("modalities", "present", "missing", "biased")},
     **{name: {"*": float} for name in ("scores", "norms", "probability")},
-    **dict.fromkeys(("time", "loss"), float),
+    **dict.fromkeys(("time", "loss", "lr"), float),
     "hyper": {"*": str},
 }
 Event = dict[str, Any]
@@ -184,7 +185,7 @@ class Recorder:
         if self.log is None:
             return
         found, kind = outcome.diagnosis, "frozen" if frozen else "batch"
-        shown = ("updated", "loss", "rejected", "rollback", "skipped")
+        shown = ("updated", "loss", "lr", "rejected", "rollback", "skipped")
         parts = {name: getattr(outcome, name) for name in shown}
         event: Event = {"event": kind, "index": index, "size": len(outcome.logits)}
         event |= {"present": list(present), "missing": self._missing(present)}

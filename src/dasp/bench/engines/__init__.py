@@ -18,6 +18,7 @@ from dasp.bench.plan import Job
 from dasp.bench.references import find_model, versions_of
 from dasp.bench.results import digest
 from dasp.bench.store import Store
+from dasp.core.devices import find_device
 from dasp.core.errors import DataError, OptionError
 
 
@@ -33,6 +34,8 @@ class Workspace:
     """Size that the store may reach; the least recently used arrays are removed first."""
     workers: int | None = None
     """Processes, one thread each; by default one per core."""
+    device: str = "cpu"
+    """Where models run: auto, cpu, cuda, cuda:1 or mps. Committed results are of the processor."""
 
     def open_store(self) -> Store:
         """Return the feature store; `~` and `$NAME` in its path are those of this machine."""
@@ -57,11 +60,11 @@ def open_engine(name: str, **options: str | float | None) -> Engine:
     return partial(import_module(f"{__name__}.{name}").run, **given)
 
 
-def open_features(job: Job, workspace: Workspace, device: str = "cpu") -> Features:
+def open_features(job: Job, workspace: Workspace) -> Features:
     """Return the inputs and tokens of a job, if files are those that it was planned with."""
     run = job.run
     planned = run.model["digest"], digest(run.data)
-    features = _features(job.model, job.data, workspace, device, *planned)
+    features = _features(job.model, job.data, workspace, *planned)
     for what, same in (
         (f"{job.model} has other weights", features.model_digest == run.model["digest"]),
         (f"{job.data.name} gives other data", features.identity == run.data),
@@ -76,10 +79,9 @@ def open_features(job: Job, workspace: Workspace, device: str = "cpu") -> Featur
 
 
 @lru_cache(maxsize=4)
-def _features(
-    model: str, data: DataOptions, workspace: Workspace, device: str, *_planned: str
-) -> Features:
+def _features(model: str, data: DataOptions, workspace: Workspace, *_planned: str) -> Features:
     """Open a data set and a model once per process; the model is hashed on the processor."""
     dataset, found = data.open(), find_model(model)
     known = digest_on(dataset, found, model)
+    device = find_device(workspace.device)
     return Features(dataset, found.to(device), workspace.open_store(), known)

@@ -59,14 +59,15 @@ def run(
         _check_fit({"CPU": cpus_per_run, "GPU": gpus_per_run})
         needs = {"num_cpus": cpus_per_run, "num_gpus": gpus_per_run}
         task = ray.remote(_do).options(max_retries=RETRIES, **needs)
-        given = sent_workspace(workspace), "cuda" if gpus_per_run else "cpu"
+        device = "cuda" if gpus_per_run else workspace.device
+        given = sent_workspace(replace(workspace, device=device))
         submitted: list[Any] = []
 
         def run_one(job: Job, wait: bool = False) -> bool:
             """Run a job unless it is done; tell whether no other runner has it."""
             with claimed(workspace.results, job.run.key, wait) as mine:
                 if mine and not is_done(workspace.results, job.run):
-                    run = task.remote(portable(job), *given, software(job.run.method))
+                    run = task.remote(portable(job), given, software(job.run.method))
                     submitted.append(run)
                     result = replace(_result(run, job), run=job.run)  # paths as they were given
                     write_result(workspace.results, result)
@@ -192,7 +193,7 @@ def software(method: str) -> str:
     return f"dasp {__version__} (code {code}) with torch {torch_version}"
 
 
-def _do(job: Job, workspace: Workspace, device: str, wanted: str) -> Result:
+def _do(job: Job, workspace: Workspace, wanted: str) -> Result:
     """Run one job in a worker, if its node has the same software."""
     if (here := software(job.run.method)) != wanted:
         raise OptionError(
@@ -200,6 +201,6 @@ def _do(job: Job, workspace: Workspace, device: str, wanted: str) -> Result:
             "same on all nodes."
         )
     torch.set_num_threads(1)
-    features = open_features(job, workspace, device)
+    features = open_features(job, workspace)
     fill_store(job, features)
     return run_job(job, features)
