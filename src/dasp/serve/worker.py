@@ -33,7 +33,8 @@ from dasp.service.wire import outcome_facts, outcome_json
 LOGGER = logging.getLogger("dasp")
 LARGEST_SEGMENT = 256 * 2**20  # bytes of records after which the next segment begins
 NOT_WRITTEN = "the journal cannot be written, so nothing is learned: free space on its disk"
-REMEMBERED = 64 * 2**20  # bytes of answers that are kept for clients that ask again
+REMEMBERED = 32 * 2**20  # bytes of answers that are kept for clients that ask again
+OVERHEAD = 2000  # bytes that an answer takes beside its text
 Result = TypeVar("Result")
 
 
@@ -318,11 +319,11 @@ class Worker:
                 future: Future[bytes] = _promise()
                 future.set_result(answer)
                 self._answers[about["id"]] = about["digest"], future
-            self._remembered += len(answer)
+            self._remembered += len(answer) + OVERHEAD
             for old in list(self._answers) if self._remembered > REMEMBERED else ():
                 future = self._answers[old][1]
                 if future.done():
-                    self._remembered -= len(future.result())
+                    self._remembered -= len(future.result()) + OVERHEAD
                     del self._answers[old]
                 if self._remembered <= REMEMBERED:
                     break
