@@ -83,10 +83,10 @@ def main() -> None:
     for method in ("source", "tent"):
         trainer = pl.Trainer(callbacks=[AdaptInPredict(method, model=wrapped)], **quiet)
         outcomes = trainer.predict(model, DataLoader(ConcatDataset([clean, faded]), 64))
-        predicted = torch.cat([out.logits.argmax(dim=1) for out in outcomes])
+        predicted = torch.cat([out["logits"].argmax(dim=1) for out in outcomes])
         right = (predicted == torch.cat([clean.labels, faded.labels])).float()
         first, then = right[: len(clean)].mean(), right[len(clean) :].mean()
-        print(f"{method}: clean {first:.1%}, faded {then:.1%}, lr {outcomes[-1].lr}")
+        print(f"{method}: clean {first:.1%}, faded {then:.1%}, updated {outcomes[-1]['updated']}")
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def leaderboard(folder: str) -> str:
     for (stream, samples), own in boards(entries(ROOT / folder)).items():
         ranked = sorted(own, key=lambda entry: -entry.gain.difference)
         lines = [HEADER, ["---", *["---:"] * 4, "---", "---"], *(e.cells() for e in ranked)]
-        text.append(f"\n### {stream}, {samples} samples per domain\n\n")
+        text.append(f"\n## {stream}, {samples} samples per domain\n\n")
         text += [f"| {' | '.join(line)} |\n" for line in lines]
     return "".join([*text, "\n"])
 

@@ -15,14 +15,8 @@ import dasp
 
 ROOT = Path(__file__).parents[1]
 STREAM, REPLICATE = ["data", "protocol", "samples", "batch_size"], ["model", "seed"]
-PROTOCOLS = (
-    "per_domain/video",
-    "per_domain/audio",
-    "continual/video",
-    "continual/audio",
-    "interleaved",
-)
 OURS = ("dasp", "dasp robust", "dasp robust unfitted")
+OWN = ("dasp", "triage")
 MAIN = {
     "interleaved": "one sensor damaged after another",
     "pairs": "two sensors damaged at once",
@@ -89,36 +83,6 @@ def gains(what: str) -> str:
 
 
 def main_table(what: str) -> str:
-    """README's table: Source, the best rival of each protocol, DASP and our own method."""
-    first, second = what.split()
-    paper, own = runs(first), runs(second)
-    paper = paper[paper["plan"] == "paper/overview"]
-    rows: dict[str, list[str]] = {"source": [], "best rival": [], "dasp": [], "dasp robust": []}
-    for protocol in PROTOCOLS:
-        of = paper[paper["protocol"] == protocol]
-        mean = of.groupby("label", sort=False)[["accuracy", "gain"]].mean()
-        mean.loc["dasp robust"] = own[
-            (own["plan"] == "robust/paper")
-            & (own["protocol"] == protocol)
-            & (own["label"] == "dasp robust")
-        ][["accuracy", "gain"]].mean()
-        rival = mean.drop(index=["source", *OURS], errors="ignore")["accuracy"].idxmax()
-        shown = {"best rival": rival, "dasp": "dasp", "dasp robust": "dasp robust"}
-        cells = {}
-        for row, name in shown.items():
-            value, gain = mean.loc[name]
-            text = f"{value:.1f} ({number(gain, True)})"
-            cells[row] = (f"{name} {text}" if row == "best rival" else text, value)
-        for row, text in best(cells).items():
-            rows[row].append(text)
-        rows["source"].append(f"{mean.loc['source', 'accuracy']:.1f}")
-    return markdown(
-        ["accuracy (%), gain over Source", *map(words, PROTOCOLS)],
-        [[k, *v] for k, v in rows.items()],
-    )
-
-
-def headline(what: str) -> str:
     """README's table: Source, the best rival, DASP and our own method on three data sets."""
     real, paper, own = what.split()
     rows = []
@@ -132,8 +96,8 @@ def headline(what: str) -> str:
         largest = found.groupby("protocol")["samples"].transform("max")
         found = found[found["samples"] == largest].drop_duplicates(["label", *STREAM, *REPLICATE])
         for kind, situation in MAIN.items():
-            rows.append([f"{name}: {situation}", *_compared(_of_kind(found, kind), OURS[:2])])
-    header = ["accuracy (%), gain over Source", "source", "best rival", *OURS[:2]]
+            rows.append([f"{name}: {situation}", *_compared(_of_kind(found, kind))])
+    header = ["accuracy (%), gain over Source", "source", "best rival", *OWN]
     return markdown(header, rows)
 
 
@@ -142,17 +106,17 @@ def _of_kind(found: pd.DataFrame, kind: str) -> pd.DataFrame:
     return found[found["protocol"].str.split("/").str[0] == kind]
 
 
-def _compared(found: pd.DataFrame, own: Sequence[str]) -> list[str]:
-    """Return cells of one stream: Source, the best rival by name, and some rows of our own."""
+def _compared(found: pd.DataFrame) -> list[str]:
+    """Return cells of one stream: Source, the best rival by name, DASP and our own method."""
     mean = found.groupby("label", sort=False)[["accuracy", "gain"]].mean()
     rivals = mean[[name in dasp.METHODS for name in mean.index]]
-    rivals = rivals.drop(index=["source", *OURS], errors="ignore")
-    cells = {name: _cell("", mean.loc[name]) for name in own if name in mean.index}
+    rivals = rivals.drop(index=["source", *OWN], errors="ignore")
+    cells = {name: _cell("", mean.loc[name]) for name in OWN if name in mean.index}
     rival = rivals["accuracy"].idxmax()
     cells["best rival"] = _cell(f"{rival} ", rivals.loc[rival])
     shown = best(cells)
     source = f"{mean.loc['source', 'accuracy']:.1f}"
-    return [source, *(shown.get(name, "–") for name in ("best rival", *own))]
+    return [source, *(shown.get(name, "–") for name in ("best rival", *OWN))]
 
 
 def _cell(name: str, row: pd.Series) -> tuple[str, float]:
@@ -175,19 +139,22 @@ def best_methods(what: str) -> str:
 
 
 def _ranked(found: pd.DataFrame) -> str:
-    """Return Source's accuracy and the three rows that gain most, and our own if it is not one."""
+    """Return Source's accuracy and the three rows that gain most, and our own if it is not one.
+
+    Only the streams on which most rows were run are compared.
+    """
     if found.empty:
         return "–"
-    streams = found.groupby("label")["protocol"].nunique()
-    whole = streams[streams == streams.max()].index  # a row that lacks a stream is not compared
-    gain = found[found["label"].isin(whole)].groupby("label")["gain"].mean()
+    rows_of = found.groupby("protocol")["label"].nunique()
+    found = found[found["protocol"].isin(rows_of[rows_of == rows_of.max()].index)]
+    gain = found.groupby("label")["gain"].mean()
     order = gain.drop(index="source").sort_values(ascending=False)
     places = {name: place for place, name in enumerate(order.index, 1)}
     told = [f"{name} {number(order[name], True)}" for name in order.index[:3]]
     told[0] = f"**{told[0]}**"
     told += [
         f"({places[name]}. {name} {number(order[name], True)})"
-        for name in OURS[:2]
+        for name in OWN
         if name in order.index and places[name] > 3
     ]
     source = found[found["label"] == "source"]["accuracy"].mean()
@@ -219,9 +186,10 @@ def noise(what: str) -> str:
     """Table of noises: accuracy of Source and gains on the noises that all of some plans have."""
     folder, *plans = what.split()
     frame = dasp.results(ROOT / folder)
-    frame = frame[frame["plan"].isin(plans) & frame["protocol"].str.endswith("/audio")]
-    domains = set.intersection(*(set(own["domain"]) for _, own in frame.groupby("plan")))
-    frame = frame[frame["domain"].isin(domains)]
+    frame = frame[frame["plan"].isin(plans)]
+    for column in ("protocol", "domain"):
+        common = set.intersection(*(set(own[column]) for _, own in frame.groupby("plan")))
+        frame = frame[frame[column].isin(common)]
     sums = frame.groupby(["label", "protocol", "plan", "model"], sort=False)[
         ["right", "seen"]
     ].sum()
@@ -325,7 +293,6 @@ TABLES = {
     "best": best_methods,
     "board": board,
     "gains": gains,
-    "headline": headline,
     "main": main_table,
     "noise": noise,
     "streams": streams,

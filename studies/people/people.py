@@ -34,7 +34,7 @@ from dasp.streams.domains import Domain
 from dasp.streams.protocols import visits
 
 PEOPLE, BATCH, FITTED, CLEAN = ("p7", "p8"), 64, 128, 512
-OWN = "robust"  # the method that can be fitted
+OWN = "triage"  # the method that can be fitted
 TRAINING, SAME, NONE = "training people", "the same person", "nothing"
 Inputs = dict[str, Tensor]
 

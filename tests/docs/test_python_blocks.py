@@ -96,13 +96,13 @@ LEAVES = {
     "page": lambda names: names["page"].url.startswith("http://127.0.0.1:"),
     "robust": lambda names: names["tta"].method.diagnoser.fitted,
     "triage": lambda names: names["tta"].method.fitted,
-    "tutorial": lambda names: Path("learnt.safetensors").stat().st_size > 0,
+    "tutorial": lambda names: Path("learned.safetensors").stat().st_size > 0,
 }
 SAYS = {
-    "README": ["source: 58.", "dasp: 7"],
+    "README": ["source: 58.", "dasp: 7", "triage: 7"],
     "diagnosis": ["sounding_shapes_2"],
     "methods": [*dasp.METHODS],
-    "tutorial": ["biased: none learnt: False", "biased: {'audio'} learnt: True",
+    "tutorial": ["biased: none learned: False", "biased: {'audio'} learned: True",
                  "the same answer: True"],
 }  # fmt: skip
 

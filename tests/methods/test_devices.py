@@ -106,8 +106,14 @@ def second_device(monkeypatch):
         def __enter__(self): ...
         def __exit__(self, *_): ...
 
+    made = torch.tensor
+
+    def tensor(*values, device=None, **options):  # torch would make it without values
+        return made(*values, **options).to(device or "cpu")
+
     with monkeypatch.context() as patch, SecondDevice():
         patch.setattr(torch, "autocast", NoAutocast)
+        patch.setattr(torch, "tensor", tensor)
         yield torch.device(NAME)
 
 

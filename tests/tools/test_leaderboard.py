@@ -24,8 +24,8 @@ def rows_of(text):
     """Return (data set, stream, samples per domain, cells) of each row of a page."""
     found, place = [], []
     for line in text.splitlines():
-        if line.startswith("### "):
-            words = line.removeprefix("### ").removesuffix(" samples per domain")
+        if line.startswith("## "):
+            words = line.removeprefix("## ").removesuffix(" samples per domain")
             data, _, rest = words.partition(": ")
             place = [data, *rest.split(", ")]
         elif line.startswith("| ") and not line.startswith(("| method", "| ---")):

@@ -328,14 +328,14 @@ SHAPES_STORY = (
     Scene("Both sensors are clean again.", 8),
 )
 WORN_STORY = (
-    Scene("A person whom the model has never seen; all sensors are clean.", 6),
-    Scene("The gyroscopes saturate.", 14, {"gyroscope": "clipping"}),
+    Scene("Two people whom the model has never seen; all sensors are clean.", 6),
+    Scene("The gyroscopes drift.", 14, {"gyroscope": "drift"}),
     Scene("The accelerometers lose their calibration.", 14, {"accelerometer": "gain"}),
-    Scene("The magnetometers drop samples.", 14, {"magnetometer": "dropout"}),
+    Scene("The magnetometers are near iron.", 14, {"magnetometer": "bias"}),
     Scene(
         "Accelerometers and gyroscopes are damaged at once.",
         14,
-        {"accelerometer": "gain", "gyroscope": "clipping"},
+        {"accelerometer": "gain", "gyroscope": "drift"},
     ),
     Scene("All sensors are clean again.", 8),
 )

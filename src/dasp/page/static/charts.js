@@ -50,7 +50,7 @@ export class Charts {
   #loss() {
     const series = [{ label: "loss", colour: "l2", dash: "", wide: true, value: (p) => p.loss }];
     const range = (all) => (all.length ? padded(Math.min(...all), Math.max(...all)) : [0, 1]);
-    return new Chart(this.place, { title: "Loss", about: "Of the batches that were learnt from.", series, range, format: (loss) => loss?.toFixed(3) ?? "–" });
+    return new Chart(this.place, { title: "Loss", about: "Of the batches that were learned from.", series, range, format: (loss) => loss?.toFixed(3) ?? "–" });
   }
 
   // The trained parts are known only from the first batch on.
@@ -68,7 +68,7 @@ export class Charts {
     });
     const about = `How far the adapters of ${watched} are from where they began. One that rests stays level.`;
     const range = (all) => [0, Math.max(1e-6, ...all) * 1.08];
-    this.norms = new Chart(this.place, { title: "What has been learnt", about, series, range, format: short });
+    this.norms = new Chart(this.place, { title: "What has been learned", about, series, range, format: short });
   }
 }
 

@@ -67,7 +67,7 @@ function draw() {
   samples.draw(page.samples);
   document.body.dataset.batches = last ? last.n + 1 : 0;
   find("place").textContent = last ? `batch ${last.n}${moment(last)}` : "before the first batch";
-  say(last ? verdict(last, page.about) : "Back at the source state: nothing has been learnt.", last);
+  say(last ? verdict(last, page.about) : "Back at the source state: nothing has been learned.", last);
   find("really").textContent = last ? really(last) : "";
   find("miss").hidden = !last?.miss;
   find("miss").textContent = last?.miss ?? "";
@@ -88,7 +88,7 @@ function noted(last) {
 // Why the last batch taught nothing, unless its note says so already.
 function idle(last) {
   if (!last?.skipped || last.note === last.skipped) return "";
-  return `Nothing learnt from batch ${last.n}: ${last.skipped}.`;
+  return `Nothing learned from batch ${last.n}: ${last.skipped}.`;
 }
 
 function moment({ time }) { // seconds since 1970, for batches from a log
