@@ -90,7 +90,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         **{name: _finite_values(getattr(found, name)) for name in FIGURES},
         "biased": sorted(found.biased),
     }
-    facts = {"updated": outcome.updated, "diagnosis": diagnosis}
+    facts: dict[str, Any] = {"updated": outcome.updated, "diagnosis": diagnosis}
     facts |= {"loss": finite(outcome.loss), "lr": finite(outcome.lr)}
     return facts | {name: getattr(outcome, name) for name in TEXTS}
 
