@@ -34,7 +34,7 @@ from dasp.bench.store import Store, gather
 from dasp.methods import METHODS
 
 TOKEN_LEVEL = tuple(
-    name for name in METHODS if not METHODS[name].tunes_encoder and name != "robust"
+    name for name in METHODS if not METHODS[name].tunes_encoder and name != "triage"
 )
 MODALITIES = ("audio", "video")
 STORE, ENCODE, ANEW = "store", "encode in every run", "corrupt and encode in every run"

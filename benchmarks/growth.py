@@ -46,7 +46,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     # under the KL term: the dearest case, alike for any number of modalities.
     "source": ("source", {}),
     "dasp": ("dasp", {"delta": 0.0}),
-    "robust": ("robust", {}),
+    "triage": ("triage", {}),
     "dasp, all unbiased": ("dasp", {"variant": "paper", "delta": 10.0}),
 }
 Curve = tuple[Sequence[int], dict[str, list[float]]]
@@ -85,7 +85,7 @@ def curve(x: str, y: str, points: Curve, power: int = 1) -> dict[str, Any]:
 def adaptation(way: str, model: torch.nn.Module) -> dasp.Adaptation:
     name, options = WAYS[way]
     tta = dasp.adapt(model, name, **options)
-    if name == "robust":
+    if name == "triage":
         tta.fit([inputs_of(model, 128, 1, damaged=False)])
     return tta
 
@@ -239,7 +239,7 @@ def spent() -> float:
 
 
 def measure(options) -> Mapping[str, dict[str, Any]]:
-    ways, rounds = ("source", "dasp", "robust"), options.rounds
+    ways, rounds = ("source", "dasp", "triage"), options.rounds
     per_batch, per_step = "samples per batch", "seconds per step"
     # Memory first, as a process that has held more would not need to ask for it again.
     sizes = LARGE_BATCHES

@@ -51,8 +51,8 @@ samples = 36
 source = {}
 "source rebalance" = { method = "source", rebalance = 0.8 }
 "dasp paper" = { method = "dasp", variant = "paper" }
-"dasp robust" = { method = "robust" }
-"dasp robust fitted" = { method = "robust", fit = 72 }
+"triage unfitted" = { method = "triage" }
+"triage" = { method = "triage", fit = 72 }
 """
 RELATIVE = 1e-5  # tables hold six digits
 

@@ -1,4 +1,4 @@
-"""Make the tables of docs/results.md, docs/robust.md and README.md from the committed results.
+"""Make the tables of docs/results.md, docs/triage.md and README.md from the committed results.
 
 Each function returns the Markdown of one kind of block, see fill_pages.py. Accuracies are from
 counts over all domains of a stream, gains are paired with Source by model and seed, and ± is the

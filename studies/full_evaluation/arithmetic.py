@@ -118,10 +118,10 @@ def step(name: str) -> Callable[[int, int], float]:
     method = METHODS[name]
 
     def count(width: int, depth: int) -> float:
-        inputs = example_inputs(odd=name != "robust")  # that would flag the sounds, too
+        inputs = example_inputs(odd=name != "triage")  # that would flag the sounds, too
         model = small_model(width, depth, inputs)
         tta = dasp.adapt(model, name, **OPTIONS.get(name, {}))
-        if method.needs_source or name == "robust":
+        if method.needs_source or name == "triage":
             tta.fit([vit_inputs(32)])
         with torch.no_grad():
             tokens = model.encode(inputs)

@@ -192,8 +192,8 @@ def reckon(costs: Costs) -> dict[str, Any]:
     hours: Counter[str] = Counter()
     for own in work.values():
         for label, job in own:
-            plain = label == job.run.method != "robust"
-            hours[label if plain else "ablations and robust"] += costs.step(job) / 3600
+            plain = label == job.run.method != "triage"
+            hours[label if plain else "ablations and triage"] += costs.step(job) / 3600
     stored = sum(size(spec, clips) for spec, clips in specs)
     reads = sum(map(traffic, jobs))
     return {

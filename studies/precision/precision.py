@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from measuring import finish, parse
 
 KINDS = ["bfloat16", "int8", "compiled"]
-METHODS = ("source", "read", "dasp", "robust")
+METHODS = ("source", "read", "dasp", "triage")
 Pair = tuple[Counts, Counts]
 
 

@@ -5,7 +5,7 @@
     .venv/bin/python studies/wrap/late_fusion.py --seeds 0    # one seed
 
 Four small models (fusion by concatenation, by sum, by attention; "cnn": by concatenation, with
-BatchNorm and two more convolutions in the encoders) are trained on two synthetic
+BatchNorm and one more convolution in each encoder) are trained on two synthetic
 sensors, with the joint loss alone: no modality is ever absent in training. The first table compares
 what `wrap` puts for the modality that is absent when the other is diagnosed. The second compares
 DASP through `wrap` with the same trained model written to the contract, on the same stream.
@@ -28,7 +28,7 @@ STAND_INS = ("zeros", "mean", "noise")
 WAYS = {
     "dasp": ("dasp", {}),
     "dasp, paper": ("dasp", {"variant": "paper"}),
-    "robust": ("robust", {}),
+    "triage": ("triage", {}),
 }
 SENSORS = ("audio", "video")
 Damage = Callable[[Tensor, torch.Generator], Tensor]
@@ -215,7 +215,7 @@ def diagnoses(model: Late, world: World) -> dict[tuple[str, str], Found]:
         made = Contract(model) if kind == "contract" else wrapped(model, world, kind)
         for way, (method, options) in WAYS.items():
             tta = dasp.adapt(made, method, **options)
-            if method == "robust":
+            if method == "triage":
                 tta.fit([world.draw(9_000, 128)[0]])
             with tta.frozen():
                 found[way, kind] = measure(tta, world)

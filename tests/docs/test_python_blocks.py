@@ -21,7 +21,7 @@ def given(page, batches, toy):
     if page.stem == "data":
         image, wave = np.full((64, 64, 3), 128, np.uint8), np.zeros(16_000, np.float32)
         return {"image": image, "wave": wave}
-    return known | {"dasp": dasp} if page.stem in ("robust", "triage") else {}
+    return known | {"dasp": dasp} if page.stem == "triage" else {}
 
 
 @pytest.fixture
@@ -94,7 +94,6 @@ LEAVES = {
     "operation": works,
     "own_model": lambda names: names["out"].logits.shape == (64, 5),
     "page": lambda names: names["page"].url.startswith("http://127.0.0.1:"),
-    "robust": lambda names: names["tta"].method.diagnoser.fitted,
     "triage": lambda names: names["tta"].method.fitted,
     "tutorial": lambda names: Path("learned.safetensors").stat().st_size > 0,
 }
@@ -109,10 +108,9 @@ SAYS = {
 
 def test_options_on_the_pages_are_those_of_the_code(root):
     theirs = dasp.methods.hyperparameters(dasp.METHODS["dasp"])
-    for name in ("robust", "triage"):
-        text = (root / f"docs/{name}.md").read_text()
-        for option in dasp.methods.hyperparameters(dasp.METHODS[name]):
-            assert option in theirs or f"`{option}" in text
+    text = (root / "docs/triage.md").read_text()
+    for option in dasp.methods.hyperparameters(dasp.METHODS["triage"]):
+        assert option in theirs or f"`{option}" in text
     text = (root / "docs/methods.md").read_text()
     table = text.split("| method | its own, with defaults |")[1].split("\n\n")[0]
     rows = {row.split("|")[1].strip(" `"): row for row in table.strip().splitlines()[1:]}

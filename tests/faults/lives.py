@@ -23,7 +23,7 @@ BATCHES, EVERY = 130, 7
 GRACE = 8  # batches that a life may yet run while the kill is on its way
 METHODS = {
     "tsa": {"lr": 1e-2, "rebalance": 0.5},  # it draws at random, too
-    "robust": {"lr": 1e-2},  # it remembers samples and good weights
+    "triage": {"lr": 1e-2},  # it remembers samples
 }
 SPOILT, MISSING, RESET = {5, 22, 41}, {9, 30}, 25  # what the stream has beside good batches
 
@@ -51,7 +51,7 @@ def live(folder, say):
         checkpoint=folder / "state.safetensors",
         checkpoint_every=EVERY,
     )
-    if method == "robust":
+    if method == "triage":
         tta.fit([SyntheticWorld().draw(64, seed=1).inputs])
     done = tta.resume()
     for place, inputs in stream():

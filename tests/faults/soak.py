@@ -56,7 +56,7 @@ class Fragile(Toy):
 
 def build(**files):
     model = Fragile(embed_dim=8, num_classes=3, seed=1)
-    tta = dasp.adapt(model, "robust", lr=1e-3, rebalance=0.5, checkpoint_every=25, **files)
+    tta = dasp.adapt(model, "triage", lr=1e-3, rebalance=0.5, checkpoint_every=25, **files)
     tta.fit([WORLD.draw(64, seed=1).inputs])
     return tta
 

@@ -144,7 +144,7 @@ def test_ten_thousand_damaged_inputs_leave_dasp_as_the_good_ones_alone_do(run):
 def test_every_method_with_every_damage(name, run):
     kinds = REJECTED | RAISED | HANDLED
     tta, twin = (trial(name, lr=1e-3, **LEARNING.get(name, {})) for _ in range(2))
-    if name == "robust":  # fitted, it remembers samples
+    if name == "triage":  # fitted, it remembers samples
         for each in (tta, twin):
             each.fit([SyntheticWorld(NAMES).draw(64, seed=1).inputs])
     rng = np.random.default_rng(1)

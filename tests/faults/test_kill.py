@@ -11,7 +11,7 @@ PROGRAM = Path(__file__).with_name("lives.py")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="lives are forked")
-@pytest.mark.parametrize("method", ["tsa", "robust"])
+@pytest.mark.parametrize("method", ["tsa", "triage"])
 def test_a_run_killed_again_and_again_gives_what_an_unbroken_one_does(tmp_path, method):
     command = [sys.executable, str(PROGRAM), str(tmp_path), method, "0", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

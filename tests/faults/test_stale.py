@@ -190,17 +190,17 @@ def test_a_corruption_of_the_users_own_changes_no_protocol(one):
 
 
 def test_the_code_of_a_method_is_what_it_runs_without_comments(tmp_path):
-    tent, robust = code_of("tent"), code_of("robust")
+    tent, triage = code_of("tent"), code_of("triage")
     shared = {"methods/losses.py", "methods/loop.py", "streams/protocols.py", "bench/cells.py"}
     assert shared | {"methods/tent.py", "models/cav_mae.py"} <= set(tent)
-    assert {"methods/robust_diagnosis.py", "methods/dasp.py"} <= set(robust) - set(tent)
-    assert not {"methods/eata.py", "cli/main.py", "report/tables.py"} & set(robust)
-    for name in ("methods/losses.py", "methods/loop.py", "methods/robust_diagnosis.py"):
+    assert {"methods/triage.py", "methods/dasp.py"} <= set(triage) - set(tent)
+    assert not {"methods/eata.py", "cli/main.py", "report/tables.py"} & set(triage)
+    for name in ("methods/losses.py", "methods/loop.py", "methods/diagnosis.py"):
         text, copy = (PACKAGE / name).read_text(), tmp_path / Path(name).name
         for edited, same in ((f"# why\n{text}\n\n", True), (f"{text}\nX = 1\n", False)):
             copy.write_text(edited.replace('"""', '"""In other words: ', 1))
             read_code.cache_clear()
-            assert (read_code(copy)[0] == robust[name]) == same
+            assert (read_code(copy)[0] == triage[name]) == same
 
 
 @pytest.mark.parametrize(

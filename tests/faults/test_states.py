@@ -31,7 +31,7 @@ def small(kind=Toy, seed=1):
 
 def adapted(method="dasp", batches=3, model=None, **options):
     tta = dasp.adapt(model or small(), method, lr=1e-2, **SHIFTED.get(method, {}), **options)
-    if method == "robust":
+    if method == "triage":
         tta.fit([WORLD.draw(64, seed=1).inputs])
     for batch in stream(batches):
         tta(batch)
@@ -66,7 +66,7 @@ def copy_of(model):
 KEPT = {}
 
 
-@pytest.mark.parametrize("method", ["dasp", "robust", "tent"])
+@pytest.mark.parametrize("method", ["dasp", "triage", "tent"])
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_refused_and_changes_nothing(tmp_path_factory, method, place, bit):
     path = tmp_path_factory.mktemp("state") / "state.safetensors"
@@ -93,8 +93,8 @@ def test_a_flipped_bit_is_refused_and_changes_nothing(tmp_path_factory, method, 
         ("dasp", "optimizer/", lambda t: torch.zeros(7, 7)),
         ("dasp", "optimizer/", lambda t: t * torch.nan),
         ("dasp", "optimizer/", None),
-        ("robust", "buffer/", lambda t: torch.zeros(3, 3, 3)),
-        ("robust", "buffer/", None),
+        ("triage", "buffer/", lambda t: torch.zeros(3, 3, 3)),
+        ("triage", "buffer/", None),
     ],
 )
 def test_a_tensor_that_does_not_fit_or_is_missing_is_named_and_nothing_is_taken(
@@ -307,7 +307,7 @@ def test_a_forgotten_handle_leaves_no_trained_weights_behind():
 
 
 def test_frozen_calls_do_not_diagnose_with_the_queue_of_an_earlier_stream():
-    tta = adapted("robust", batches=0)
+    tta = adapted("triage", batches=0)
     clean = [WORLD.draw(8, seed=100 + i).inputs for i in range(4)]
     with tta.frozen():
         expected = [tta(batch).diagnosis.scores for batch in clean]

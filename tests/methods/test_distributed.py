@@ -55,7 +55,9 @@ def test_many_are_as_one(size, found):
 
 def check_stream(name, one, ranks):
     tolerance = 1e-6 if "float32" in name else 1e-11
-    assert name == "source" or any(call["updated"] for call in one["calls"])
+    assert name in ("source", "triage, no learning") or any(
+        call["updated"] for call in one["calls"]
+    )
     for place, call in enumerate(one["calls"]):
         near(joined(ranks, "calls", place, "logits"), call["logits"], tolerance)
         for rank in ranks:

@@ -12,7 +12,7 @@ from dasp.methods.rate import SPAN, relative_change
 from dasp.models import Toy
 
 FLAGS, ALL = {"delta": 1e-6}, {"margin": 1.0}  # options with which they learn from any batch
-LEARNING = {"dasp": FLAGS, "robust": FLAGS, "eata": ALL, "sar": ALL}
+LEARNING = {"dasp": FLAGS, "eata": ALL, "sar": ALL}
 LEARNING["deyo"] = {"margin": 1.0, "plpd_threshold": -1.0}
 
 

@@ -106,12 +106,12 @@ def test_the_rule_gives_the_published_values():
 def test_repr_names_variant_and_fit(batches):
     tta = dasp.adapt(Toy(), "dasp", variant="paper")
     assert repr(tta) == "<Dasp (paper) on Toy, 0 batches seen, lr chosen at the first update>"
-    robust = dasp.adapt(Toy(), "robust", lr=1e-2)
-    assert repr(robust) == "<Robust on Toy, not fitted, 0 batches seen, lr 0.01>"
-    robust.fit(batches)
-    assert "Robust on Toy, fitted, 0" in repr(robust)
-    robust.reset()
-    assert "Robust on Toy, fitted, 0" in repr(robust)
+    triage = dasp.adapt(Toy(), "triage", lr=1e-2)
+    assert repr(triage) == "<Triage on Toy, not fitted, 0 batches seen, lr 0.01>"
+    triage.fit(batches)
+    assert "Triage on Toy, fitted, 0" in repr(triage)
+    triage.reset()
+    assert "Triage on Toy, fitted, 0" in repr(triage)
     for name in ("eata", "brimpr"):
         tta = dasp.adapt(Toy(depth=1), name)
         assert "not fitted" in repr(tta)
@@ -121,7 +121,7 @@ def test_repr_names_variant_and_fit(batches):
 
 def test_fit_takes_tokens_too(batches):
     model = Toy()
-    by_inputs, by_tokens = dasp.adapt(model, "robust"), dasp.adapt(model, "robust")
+    by_inputs, by_tokens = dasp.adapt(model, "triage"), dasp.adapt(model, "triage")
     by_inputs.fit(batches)
     with torch.no_grad():
         tokens = [model.encode(batch) for batch in batches]

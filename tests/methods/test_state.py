@@ -34,7 +34,7 @@ def adapted(batches):
     return tta
 
 
-@pytest.mark.parametrize("name", ["sar", "tsa", "robust"])
+@pytest.mark.parametrize("name", ["sar", "tsa", "triage"])
 def test_a_state_goes_on_bit_for_bit(name, batches, tmp_path):
     """As a file, as what torch.load reads strictly, and pickled; on another handle or the same."""
     path = tmp_path / "state.safetensors"

@@ -12,7 +12,7 @@ from dasp.models import CavMaeClips, InertialNet, load_trained, save_weights
 SENSORS = ("accelerometer", "gyroscope", "magnetometer")
 WORKING = [
     "source", "tent", "t3a", "cotta", "lame", "eata", "sar", "rotta", "read", "deyo", "abpem",
-    "aeo", "midl", "pta", "dasp", "robust",
+    "aeo", "midl", "pta", "dasp", "triage",
 ]  # fmt: skip
 
 

@@ -492,7 +492,7 @@ def test_tent_on_an_image_classifier_is_plain_tent(encoder):
     assert not torch.allclose(found[-1], model(batches[-1]))  # it did learn something
 
 
-EASY = {"source", "tent", "eata", "sar", "dasp", "robust"}  # these need nothing of a model
+EASY = {"source", "tent", "eata", "sar", "dasp", "triage"}  # these need nothing of a model
 
 
 @pytest.mark.parametrize("method", dasp.METHODS)
@@ -506,7 +506,7 @@ def test_every_method_adapts_a_wrapped_model_or_says_what_it_lacks(method, tmp_p
         return
     clean, stream = drawn(2, 32, seed=5), [drawn(2, 16, seed=i) for i in range(3)]
     tta = dasp.adapt(wrapped_two(), method, lr=1e-2)
-    if method == "robust" or dasp.METHODS[method].needs_source:
+    if method == "triage" or dasp.METHODS[method].needs_source:
         tta.fit([clean])
     before = [tta(batch).logits for batch in stream]
     tta.save(tmp_path / "state")

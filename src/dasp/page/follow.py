@@ -91,13 +91,11 @@ class LogFeed(Feed):
 def _thresholds(
     scores: Mapping[str, float], run: Event, sure: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """Return the thresholds if they follow from the scores; a log has no levels or profiles."""
+    """Return the thresholds if they follow from the scores; a log has no clean samples."""
     if sure:  # such scores are relative to their limit
         return dict.fromkeys(scores, 1.0)
-    hyper = (run.get("hyper") or {}) if run.get("method") in ("dasp", "robust") else {}
-    lowest, profile = repr("lowest"), repr("profile")
-    known = hyper.get("level", lowest) == lowest and hyper.get("score") != profile
-    if scores and known:
+    hyper = (run.get("hyper") or {}) if run.get("method") == "dasp" else {}
+    if scores:
         with suppress(KeyError, ValueError):
             return dict.fromkeys(scores, finite(min(scores.values()) + float(hyper["delta"])))
     return {}

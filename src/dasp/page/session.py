@@ -15,7 +15,6 @@ from dasp.methods import Adaptation
 from dasp.methods.base import device_of
 from dasp.methods.dasp import Dasp
 from dasp.methods.diagnosis import Diagnoser
-from dasp.methods.robust import Robust
 from dasp.methods.source import Source
 from dasp.page.dropped import Reader, fitting, read_arrays
 from dasp.page.pictures import input_picture
@@ -249,11 +248,7 @@ def compares_sensors(tta: Adaptation) -> bool:
 def _scored_by_profile(tta: Adaptation) -> bool:
     """Return whether the score is the distance from clean samples instead of redundancy."""
     diagnoser = getattr(tta.method, "diagnoser", None)
-    if isinstance(diagnoser, Diagnoser):
-        return bool(diagnoser.fitted)
-    if not isinstance(tta.method, Robust):
-        return False
-    return tta.method.diagnoser.score == "profile" and bool(tta.method.diagnoser.fitted)
+    return isinstance(diagnoser, Diagnoser) and bool(diagnoser.fitted)
 
 
 def _thresholds(tta: Adaptation, diagnosis: Diagnosis) -> dict[str, float]:

@@ -1,0 +1,128 @@
+"""Compare variants of triage on validation streams: the figures behind docs/triage.md.
+
+    python studies/triage/streams.py sounding_shapes sounding_shapes_0
+    python studies/triage/streams.py dsa dsa_0 --root DIR --samples 76
+    python studies/triage/streams.py grid grid_0 --root DIR --samples 64 --streams interleaved pairs
+
+Samples are those of the *validation* split, corrupted by other draws than any test stream (seed 1),
+severity 5. Prints the accuracy of each variant on each stream: of all samples, and of those with
+one modality corrupted. Tokens are encoded once and kept in the store.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import tyro
+
+import dasp
+from dasp.bench.datasets import DataOptions
+from dasp.bench.features import Features, FeatureSpec
+from dasp.bench.references import find_model
+from dasp.bench.store import Store
+from dasp.core.seeding import numpy_generator
+from dasp.streams.domains import Domain
+from dasp.streams.protocols import sample_order, visits
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "source": {"method": "source"},
+    "triage": {},
+    "without learning": {"learn": False},
+    "without alignment": {"align": False},
+    "without belief": {"believe": False},
+    "without balance": {"balance": False},
+    "not fitted": {"fit": False},
+}
+ALL = {"sounding_shapes": 1024, "grid": 64, "dsa": None}  # samples encoded, of which some are used
+Condition = dict[str, Domain]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is compared, and on what."""
+
+    data: Annotated[str, tyro.conf.Positional]
+    """sounding_shapes, grid or dsa."""
+    model: Annotated[str, tyro.conf.Positional]
+    streams: tuple[str, ...] = ("interleaved", "pairs", "sorted")
+    """interleaved, pairs, sorted, clean, or continual/MODALITY."""
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    samples: int = 256
+    """Per domain."""
+    batch: int = 64
+    lr: float = 3e-3
+    root: Path | None = None
+    """Directory of the recordings."""
+    store: Path = field(default=Path("out/store"))
+
+
+def conditions(options: Options, names: tuple[str, ...], stream: str) -> list[Condition]:
+    """Return the corrupted modalities of each domain of a stream."""
+    order = "interleaved/sensors" if options.data == "dsa" else "interleaved"
+    single = [c.domains[0] for visit in visits(order, 5) for c in visit.conditions]
+    kind, _, modality = stream.partition("/")
+    if kind == "clean":
+        return [{}]
+    if kind != "pairs":
+        return [{d.modality: d} for d in single if modality in ("", d.modality)]
+    few, many = sorted(
+        ([d for d in single if d.modality == name] for name in names[:2]), key=len
+    )  # fmt: skip
+    return [
+        {d.modality: d, few[i % len(few)].modality: few[i % len(few)]} for i, d in enumerate(many)
+    ]
+
+
+def batches(
+    options: Options, features: Features, stream: str
+) -> Iterator[tuple[Condition, np.ndarray, dict[str, torch.Tensor]]]:
+    """Yield each batch of a stream: what is corrupted, the samples' numbers, their tokens."""
+    labels = features.labels[: options.samples].numpy()
+    order = stream if stream == "sorted" else "shuffled"
+    for condition in conditions(options, features.modalities, stream):
+        named = {name: str(domain) for name, domain in condition.items()}
+        rng = numpy_generator(0, "order", str(named))
+        rows = sample_order(order, labels, options.batch, rng)
+        arrays = {
+            name: features.get(FeatureSpec(name, condition.get(name), encoded=True))
+            for name in features.modalities
+        }
+        for start in range(0, len(rows), options.batch):
+            part = rows[start : start + options.batch]
+            yield condition, part, {n: torch.tensor(np.array(a[part])) for n, a in arrays.items()}
+
+
+def main(options: Options) -> None:
+    """Run every variant on every stream and print its accuracies."""
+    torch.set_num_threads(1)
+    count = ALL[options.data]
+    data = DataOptions(options.data, options.root, count, "validation", seed=1).open()
+    model, store = find_model(options.model), Store(options.store)
+    features, source = Features(data, model, store), Features(data.source(128), model, store)
+    clean = {
+        name: torch.tensor(np.array(source.get(FeatureSpec(name, None, encoded=True))))
+        for name in features.modalities
+    }
+    for label in options.variants:
+        for stream in options.streams:
+            settings = dict(VARIANTS[label])
+            method, fit = settings.pop("method", "triage"), settings.pop("fit", True)
+            tta = dasp.adapt(model, method, lr=options.lr, **settings)
+            if fit and method == "triage":
+                tta.fit_on_tokens([clean])
+            right, seen = Counter[str](), Counter[str]()
+            for condition, rows, tokens in batches(options, features, stream):
+                hits = tta.on_tokens(tokens).logits.argmax(dim=1) == features.labels[rows]
+                for name in ("all", "+".join(condition) or "clean"):
+                    right[name] += int(hits.sum())
+                    seen[name] += len(rows)
+            shares = ", ".join(f"{name} {100 * right[name] / seen[name]:.2f}" for name in seen)
+            print(f"{options.model} {stream}: {label}: {shares}", flush=True)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))
