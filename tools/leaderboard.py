@@ -124,7 +124,7 @@ def leaderboard(folder: str) -> str:
 
 
 def boards(found: Sequence[Entry]) -> dict[tuple[str, int], list[Entry]]:
-    """Return the entries of each table, one per method, by stream and samples per domain."""
+    """Return the entries of each table by stream and samples per domain, fullest stream first."""
     kept: dict[tuple[str, int], dict[str, Entry]] = {}
     for entry in found:
         rows, method = kept.setdefault((entry.stream, entry.samples), {}), entry.method
@@ -136,7 +136,7 @@ def boards(found: Sequence[Entry]) -> dict[tuple[str, int], list[Entry]]:
         if rows.keys() - seen.setdefault(stream, set()):
             shown[stream, samples] = list(rows.values())
             seen[stream] |= rows.keys()
-    return shown
+    return dict(sorted(shown.items(), key=lambda item: -len(seen[item[0][0]])))
 
 
 def entries(folder: Path) -> list[Entry]:

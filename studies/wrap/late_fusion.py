@@ -5,7 +5,7 @@
     .venv/bin/python studies/wrap/late_fusion.py --seeds 0    # one seed
 
 Four small models (fusion by concatenation, by sum, by attention; "cnn": by concatenation, with
-BatchNorm and two more convolutions in the encoders) are trained on two synthetic
+BatchNorm and one more convolution in each encoder) are trained on two synthetic
 sensors, with the joint loss alone: no modality is ever absent in training. The first table compares
 what `wrap` puts for the modality that is absent when the other is diagnosed. The second compares
 DASP through `wrap` with the same trained model written to the contract, on the same stream.
