@@ -228,6 +228,22 @@ def ratios(folder: Path, clients: int, rounds: int, seconds: float, pool: dict) 
     }
 
 
+def capacity(folder: Path, pool: dict, milliseconds: float) -> dict[str, float]:
+    """Return what a plan for many devices needs: sizes, and requests per second of one core."""
+    tta = dasp.adapt(find_model(MODEL), "dasp", lr=LR, delta=0.0)  # it learns from every batch
+    tta(pool)
+    tta.save(folder / "state.safetensors")
+    state = (folder / "state.safetensors").stat().st_size
+    request = len(pack({name: own[:4] for name, own in pool.items()}))
+    model = sum(own.nbytes for own in tta.model.state_dict().values())
+    return {
+        "state_kb": round(state / 1e3), "states_per_gb": round(1e9 / state),
+        "model_and_state_mb": round((model + state) / 1e6, 1),
+        "request_of_4_samples_kb": round(request / 1e3),
+        "requests_per_second_and_core": round(1000 / milliseconds, 1),
+    }  # fmt: skip
+
+
 def quantiles(seconds: list[float]) -> dict[str, float]:
     ordered = sorted(seconds)
     return {
@@ -246,9 +262,10 @@ def main() -> None:
         if options.seconds:
             place = Path(folder, "load")
             figures["load"] = load(place, options.clients, options.seconds, pool)
-        figures["dasp beside plain inference"] = ratios(
-            Path(folder), options.clients, options.rounds, options.round_seconds, pool
-        )
+        found = ratios(Path(folder), options.clients, options.rounds, options.round_seconds, pool)
+        figures["dasp beside plain inference"] = found
+        cost = found["dasp"]["processor_ms_per_request"]
+        figures["capacity"] = capacity(Path(folder), pool, cost)
     finish(options, "A served model under load", figures)
 
 

@@ -36,16 +36,29 @@ def stream(number):
     return [dict(world.draw(4, seed, shifts[seed % 3]).inputs) for seed in seeds]
 
 
+def start(ray, attempts=3):
+    """Start Ray here; a node has 30 seconds for it, which a busy machine may exceed."""
+    for left in reversed(range(attempts)):
+        try:
+            ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+            return
+        except Exception:
+            ray.shutdown()
+            if not left:
+                raise
+
+
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
     # A busy machine is no reason to fail: its proxy may take its time.
     os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "300"
     os.environ["RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"] = "300"
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # it would go over the network
     import ray
     from ray import serve
 
     folder = tmp_path_factory.mktemp("streams")
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    start(ray)
     try:
         options = WorkerOptions(window=0, checkpoint_every=5)
         app = many_streams(build, folder, token=TOKEN, options=options, resources={"num_cpus": 0.5})

@@ -6,8 +6,8 @@ import torch
 from dasp.core.errors import InputError, OptionError, StateError
 from dasp.methods.state import read_state
 from dasp.serve import replay
-from dasp.serve.journal import Journal, read_records, segments
-from dasp.serve.worker import BusyError, ConflictError
+from dasp.serve.journal import Journal, Record, read_records, segments
+from dasp.serve.worker import BusyError, ConflictError, run_again
 
 
 def logits(answer):
@@ -247,6 +247,20 @@ def test_a_replay_finds_what_was_changed(open_worker, make, stream):
     report = replay(other, worker.journal.folder)
     assert len(report.differing) > 1
     assert "differ" in str(report)
+
+
+def test_the_order_of_sensors_in_a_file_changes_no_answer(open_worker, make, stream):
+    batches = [*stream(3), {n: v * torch.nan for n, v in stream(1)[0].items()}]
+    worker = open_worker(window=0)
+    for one in batches:
+        worker.submit(dict(reversed(one.items()))).result(120)
+    worker.close()
+    records = list(read_records(segments(worker.journal.folder)[0].records))[1:]
+    for names in (["audio", "video"], ["video", "audio"]):
+        tta = make()
+        for batch, answer in zip(records[::2], records[1::2], strict=True):
+            ordered = {name: batch.tensors[name] for name in names}
+            assert run_again(tta, Record("batch", batch.facts, ordered), answer)
 
 
 def test_only_the_last_checkpoints_are_kept_and_one_server_has_a_journal(open_worker, stream):

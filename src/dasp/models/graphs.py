@@ -1,16 +1,18 @@
-"""Export the frozen parts of a model: the encoders and the fusion, as two graphs.
+"""Export the frozen parts of a model: its encoders and its fusion, as graphs.
 
-`export` writes them as ONNX or as programs of torch.export. `Exported` reads them as a model of
-the contract, so that a method that needs no gradient runs on it as on the original:
+`export` writes them as ONNX or as programs of torch.export: one graph per encoder, and one of the
+fusion for every set of modalities that it may be given. `Exported` reads them as a model of the
+contract, so that a method that needs no gradient runs on it as on the original:
 
     export(model, inputs, "exported")
-    tta = dasp.adapt(Exported("exported"), "source")
+    tta = dasp.adapt(Exported("exported"), "triage", learn=False)
 
 What a method learns stays outside of the graphs, in the state of the adaptation.
 """
 
 import json
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -28,30 +30,27 @@ ABOUT = "model.json"
 
 
 class EncoderGraph(nn.Module):
-    """The encoders of a model as one function of tensors, in the order of its modalities."""
+    """The encoder of one modality as a function of a tensor."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, name: str) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.name = model, name
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the tokens (B, N, D) of all modalities."""
-        model = cast(MultiModalModel, self.model)
-        tokens = model.encode(dict(zip(model.modalities, inputs, strict=True)))
-        return tuple(tokens[name] for name in model.modalities)
+        """Return the tokens (B, N, D)."""
+        return (cast(MultiModalModel, self.model).encode({self.name: inputs[0]})[self.name],)
 
 
 class FusionGraph(nn.Module):
-    """The fusion of a model as one function of tensors, in the order of its modalities."""
+    """The fusion of some modalities as a function of their tokens, in the model's order."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.names = model, names
 
     def forward(self, *tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embedding (B, D) and the logits (B, C)."""
-        model = cast(MultiModalModel, self.model)
-        fused = model.fuse(dict(zip(model.modalities, tokens, strict=True)))
+        fused = cast(MultiModalModel, self.model).fuse(dict(zip(self.names, tokens, strict=True)))
         return fused.embedding, fused.logits
 
 
@@ -67,7 +66,7 @@ def export(
     Args:
         model: a model of the contract, in the state to be exported.
         inputs: an example {name: (B, ...)} with all modalities and at least two samples.
-        folder: directory for encoder.onnx and fusion.onnx (or .pt2) and model.json.
+        folder: directory for encoder-NAME.onnx, fusion-NAME+NAME.onnx (or .pt2) and model.json.
         kind: "onnx" (the extra [onnx]) or "torch" (programs of torch.export).
     """
     if kind not in SUFFIX:
@@ -77,15 +76,16 @@ def export(
     if len(inputs[owner.modalities[0]]) < 2:
         raise InputError("the example needs two samples at least: a size of 1 would be fixed.")
     model.eval()
-    given = tuple(inputs[name] for name in owner.modalities)
-    encoder, fusion = EncoderGraph(model), FusionGraph(model)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    names = list(owner.modalities)
-    tokens = [f"{name}_tokens" for name in names]
-    _write(encoder, given, folder / f"encoder{SUFFIX[kind]}", names, tokens)
-    found = encoder(*given)
-    _write(fusion, found, folder / f"fusion{SUFFIX[kind]}", tokens, ["embedding", "logits"])
+    names, tokens = list(owner.modalities), owner.encode(inputs)
+    for name in names:
+        encoder = EncoderGraph(model, name)
+        _write(encoder, (inputs[name],), _path(folder, kind, [name], "encoder"), [name], ["tokens"])
+    for some in _subsets(names):
+        given = tuple(tokens[name] for name in some)
+        path = _path(folder, kind, some, "fusion")
+        _write(FusionGraph(model, some), given, path, some, ["embedding", "logits"])
     width = owner.embed_dim
     about = {"kind": kind, "modalities": names, "num_classes": owner.num_classes,
              "embed_dim": width if isinstance(width, int) else dict(width)}  # fmt: skip
@@ -94,8 +94,22 @@ def export(
     return folder
 
 
+def _path(folder: str | Path, kind: str, names: Sequence[str], part: str) -> Path:
+    return Path(folder, f"{part}-{'+'.join(names)}{SUFFIX[kind]}")
+
+
+def _subsets(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return every non-empty set of modalities, in their order."""
+    sizes = range(1, len(names) + 1)
+    return [some for size in sizes for some in combinations(names, size)]
+
+
 def _write(
-    graph: nn.Module, given: tuple[Tensor, ...], path: Path, names: list[str], results: list[str]
+    graph: nn.Module,
+    given: tuple[Tensor, ...],
+    path: Path,
+    names: Sequence[str],
+    results: list[str],
 ) -> None:
     size = torch.export.Dim("batch", min=1)
     sizes = (tuple({0: size} for _ in given),)  # *args is one argument
@@ -103,7 +117,7 @@ def _write(
         if path.suffix == ".onnx":
             extra("onnxscript", "onnx")
             torch.onnx.export(
-                graph, given, part, input_names=names, output_names=results, dynamo=True,
+                graph, given, part, input_names=list(names), output_names=results, dynamo=True,
                 dynamic_shapes=sizes, verbose=False, external_data=False,
             )  # fmt: skip
         else:
@@ -113,8 +127,7 @@ def _write(
 class Exported(nn.Module):
     """A model of the contract whose encoders and fusion are exported graphs.
 
-    It has no weights that could be trained: use it with methods that need no gradient. All
-    modalities must be present.
+    It has no weights that could be trained: use it with methods that need no gradient.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -123,29 +136,22 @@ class Exported(nn.Module):
         if not path.is_file():
             raise DataError(f"no {path}: give a directory that dasp.models.export has written.")
         about = json.loads(path.read_text())
-        self.modalities: tuple[str, ...] = tuple(about["modalities"])
+        names = self.modalities = tuple(about["modalities"])
         self.embed_dim: int | dict[str, int] = about["embed_dim"]
         self.num_classes: int = about["num_classes"]
-        files = [Path(folder, f"{part}{SUFFIX[about['kind']]}") for part in ("encoder", "fusion")]
-        self._graphs = [_opened(file) for file in files]
+        where = folder, about["kind"]
+        self._encoders = {name: _opened(_path(*where, [name], "encoder")) for name in names}
+        self._fusions = {some: _opened(_path(*where, some, "fusion")) for some in _subsets(names)}
 
     def encode(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Encode all modalities to tokens (B, N, D)."""
-        return dict(zip(self.modalities, self._run(0, inputs), strict=True))
+        """Encode any subset of the modalities to tokens (B, N, D)."""
+        return {name: self._encoders[name](value)[0] for name, value in inputs.items()}
 
     def fuse(self, tokens: Tokens) -> Fused:
-        """Fuse the tokens of all modalities."""
-        embedding, logits = self._run(1, tokens)
+        """Fuse the tokens of any non-empty subset."""
+        some = tuple(name for name in self.modalities if name in tokens)
+        embedding, logits = self._fusions[some](*(tokens[name] for name in some))
         return Fused(embedding, logits)
-
-    def _run(self, graph: int, values: Inputs) -> Sequence[Tensor]:
-        if missing := [name for name in self.modalities if name not in values]:
-            raise InputError(
-                f"{', '.join(missing)} is missing: exported graphs take all modalities. Use the "
-                "original model for streams in which sensors are missing."
-            )
-        found: Sequence[Tensor] = self._graphs[graph](*(values[name] for name in self.modalities))
-        return found
 
 
 def _opened(path: Path) -> Any:

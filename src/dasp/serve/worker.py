@@ -33,7 +33,8 @@ from dasp.service.wire import outcome_facts, outcome_json
 LOGGER = logging.getLogger("dasp")
 LARGEST_SEGMENT = 256 * 2**20  # bytes of records after which the next segment begins
 NOT_WRITTEN = "the journal cannot be written, so nothing is learned: free space on its disk"
-REMEMBERED = 64 * 2**20  # bytes of answers that are kept for clients that ask again
+REMEMBERED = 32 * 2**20  # bytes of answers that are kept for clients that ask again
+OVERHEAD = 2000  # bytes that an answer takes beside its text
 Result = TypeVar("Result")
 
 
@@ -129,9 +130,9 @@ class Worker:
                 f"{size} samples in one request, at most {self.options.samples} are taken: split "
                 "it, or start the server with more --samples."
             )
-        inputs = {name: inputs[name] for name in model.modalities if name in inputs}  # type: ignore[union-attr]
         about = {"id": request_id, "digest": digest, "size": size}
-        key = (learn, *((name, own.shape[1:], own.dtype) for name, own in inputs.items()))
+        kinds = {(name, own.shape[1:], own.dtype) for name, own in inputs.items()}
+        key = (learn, frozenset(kinds))
         alone = not all(torch.isfinite(own).all() for own in inputs.values())
         with self._changed:
             if request_id in self._answers:
@@ -318,11 +319,11 @@ class Worker:
                 future: Future[bytes] = _promise()
                 future.set_result(answer)
                 self._answers[about["id"]] = about["digest"], future
-            self._remembered += len(answer)
+            self._remembered += len(answer) + OVERHEAD
             for old in list(self._answers) if self._remembered > REMEMBERED else ():
                 future = self._answers[old][1]
                 if future.done():
-                    self._remembered -= len(future.result())
+                    self._remembered -= len(future.result()) + OVERHEAD
                     del self._answers[old]
                 if self._remembered <= REMEMBERED:
                     break
@@ -417,7 +418,12 @@ class Worker:
 
 
 def run(tta: Adaptation, inputs: dict[str, Tensor], learn: bool) -> Outcome:
-    """Run a batch; if not `learn`, predict with the present state."""
+    """Run a batch, in the order of the model's modalities, which a file does not keep.
+
+    If not `learn`, predict with the present state.
+    """
+    names: Sequence[str] = tta.model.modalities  # type: ignore[assignment]
+    inputs = {name: inputs[name] for name in names if name in inputs}
     with nullcontext() if learn else tta.frozen():
         return tta(inputs)
 

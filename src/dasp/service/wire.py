@@ -22,6 +22,7 @@ from dasp.core.types import Diagnosis, Inputs, Outcome
 
 SAFETENSORS, NPZ, JSON = "application/x-safetensors", "application/x-npz", "application/json"
 KINDS = (SAFETENSORS, NPZ, JSON)
+FIGURES = ("scores", "differences", "probability")  # of a diagnosis, by modality
 TEXTS = ("rejected", "rollback", "skipped")
 REMEDY = "send {modality: array of shape (B, ...)}"
 
@@ -86,11 +87,11 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
     """Return an outcome without its logits, ready for JSON."""
     found = outcome.diagnosis
     diagnosis = found and {
-        "scores": {name: finite(value) for name, value in found.scores.items()},
-        "differences": {name: finite(value) for name, value in found.differences.items()},
+        **{name: _finite_values(getattr(found, name)) for name in FIGURES},
         "biased": sorted(found.biased),
     }
-    facts = {"updated": outcome.updated, "loss": finite(outcome.loss), "diagnosis": diagnosis}
+    facts: dict[str, Any] = {"updated": outcome.updated, "diagnosis": diagnosis}
+    facts |= {"loss": finite(outcome.loss), "lr": finite(outcome.lr)}
     return facts | {name: getattr(outcome, name) for name in TEXTS}
 
 
@@ -107,13 +108,18 @@ def outcome_from_json(found: Mapping[str, Any]) -> Outcome:
     """Return the outcome that an answer describes."""
     rows = [[math.nan if value is None else value for value in row] for row in found["logits"]]
     told = found["diagnosis"]
-    diagnosis = told and Diagnosis(
-        {name: math.nan if value is None else value for name, value in told["scores"].items()},
-        {name: math.nan if value is None else value for name, value in told["differences"].items()},
-        frozenset(told["biased"]),
-    )
-    texts = {name: found[name] for name in TEXTS}
-    return Outcome(torch.tensor(rows), diagnosis, found["updated"], found["loss"], **texts)
+    figures = told and {name: _numbers(told[name]) for name in FIGURES}
+    diagnosis = told and Diagnosis(biased=frozenset(told["biased"]), **figures)
+    named = {name: found[name] for name in ("updated", "loss", "lr", *TEXTS)}
+    return Outcome(torch.tensor(rows), diagnosis, **named)
+
+
+def _finite_values(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: finite(value) for name, value in values.items()}
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: math.nan if value is None else value for name, value in values.items()}
 
 
 def finite(value: float | None) -> float | None:
