@@ -165,7 +165,7 @@ def has_moved(rows: Tensor, newest: int) -> bool:
 
 
 class CleanSamples(nn.Module):
-    """What `fit` was given: views and mean tokens of clean samples, in rows of `ConditionMemory`."""
+    """What `fit` was given: views and mean tokens of clean samples, as rows of a condition."""
 
     rows: Tensor
 
