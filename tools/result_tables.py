@@ -15,7 +15,7 @@ import dasp
 
 ROOT = Path(__file__).parents[1]
 STREAM, REPLICATE = ["data", "protocol", "samples", "batch_size"], ["model", "seed"]
-OURS = ("dasp", "dasp robust", "dasp robust unfitted")
+OURS = ("dasp", "triage", "triage unfitted", "dasp robust")
 OWN = ("dasp", "triage")
 MAIN = {
     "interleaved": "one sensor damaged after another",

@@ -143,14 +143,14 @@ def test_each_fault_is_named(method, message):
 def test_drifting_weights_are_seen(monkeypatch):
     descend = Memory.descend
 
-    def with_zeros(self, step):
+    def with_zeros(self, step, lr):
         if step.gradients is not None:
             zeros = [
                 torch.zeros_like(p) if g is None else g
                 for p, g in zip(self.weights.values(), step.gradients, strict=True)
             ]
             step = Step(step.logits, step.loss, gradients=tuple(zeros))
-        return descend(self, step)
+        return descend(self, step, lr)
 
     monkeypatch.setattr(Memory, "descend", with_zeros)
     with pytest.raises(ContractError, match=r"moves without a gradient: weight/extra"):

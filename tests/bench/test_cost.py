@@ -81,7 +81,7 @@ SUMI = {"share": 0.0, "alone_floor": 0.0, "stream_length": 4}
     ],
 )
 def test_passes_of_each_method(method, options, expected):
-    assert passes(dasp.adapt(Toy(), method, **options), inputs()) == expected
+    assert passes(dasp.adapt(Toy(), method, lr=1e-4, **options), inputs()) == expected
 
 
 def test_passes_of_sumi_change_half_way():
@@ -112,16 +112,16 @@ def test_passes_of_brimpr():
     ],
 )
 def test_passes_of_dasp_follow_the_diagnosis(flagged, options, expected):
-    tta = dasp.adapt(Toy(), Told, **options)
+    tta = dasp.adapt(Toy(), Told, lr=1e-4, **options)
     tta.method.flagged = frozenset(flagged)
     assert passes(tta, inputs()) == ALONE | expected
 
 
 def test_parts_of_a_batch_other_modalities_and_calls_inside_calls():
-    found = passes(dasp.adapt(Toy(), "read"), inputs(16), inputs(5))
+    found = passes(dasp.adapt(Toy(), "read", lr=1e-4), inputs(16), inputs(5))
     assert found == encoded(False, 21) | fused(forward=21, backward=21)
     names = (*BOTH, "depth")
-    found = passes(dasp.adapt(Toy(modalities=names), "read"), inputs(4, 0, names))
+    found = passes(dasp.adapt(Toy(modalities=names), "read", lr=1e-4), inputs(4, 0, names))
     assert found["fuse", "audio+video+depth", True] == (4, 4)
 
     class Nested(Toy):
@@ -129,14 +129,15 @@ def test_parts_of_a_batch_other_modalities_and_calls_inside_calls():
             self.fuse(tokens)
             return super().fuse_with_attention(tokens)
 
-    assert passes(dasp.adapt(Nested(), "abpem"), inputs()) == FROZEN | fused("fuse_with_attention")
+    tta = dasp.adapt(Nested(), "abpem", lr=1e-4)
+    assert passes(tta, inputs()) == FROZEN | fused("fuse_with_attention")
 
 
 def test_counting_changes_nothing():
     model, batch = Toy(), inputs()
     mine = model.fuse = lambda tokens: Toy.fuse(model, tokens)
-    plain = dasp.adapt(Toy(), "dasp", delta=0.0)
-    tta = dasp.adapt(model, "dasp", delta=0.0)
+    plain = dasp.adapt(Toy(), "dasp", lr=1e-4, delta=0.0)
+    tta = dasp.adapt(model, "dasp", lr=1e-4, delta=0.0)
     with counted_passes(model):
         assert model.fuse is not mine
         counted = [tta(batch).logits for _ in range(3)]

@@ -38,7 +38,7 @@ def test_the_printed_line_wraps_the_model(pair, capsys):
     assert found["head"] == "classifier"
     (line,) = [line for line in said.splitlines() if line.startswith("dasp.wrap(")]
     wrapped = eval(line, {"dasp": dasp, "model": model, "inputs": inputs})
-    assert wrapped.embed_dim == {"sound": 6, "frames": 6}
+    assert wrapped.embed_dim == 6  # of both, and of the embedding
     assert "ear.trunk" in said
     assert "(B, 6, 16)" in said
     (query,) = [line for line in said.splitlines() if " query " in line]
@@ -55,9 +55,8 @@ def test_every_registered_method_is_in_the_table(pair, capsys):
     assert list(rows) == list(dasp.METHODS)
     for name, works in rows.items():
         model, inputs = pair
-        with dasp.wrap(
-            model, encoders={"sound": "ear.trunk", "frames": "eye"}, inputs=inputs
-        ) as own:
+        encoders = {"sound": "ear.trunk", "frames": "eye_map"}
+        with dasp.wrap(model, encoders=encoders, head="classifier", inputs=inputs) as own:
             if works == "yes":
                 dasp.adapt(own, name)
             else:

@@ -236,7 +236,7 @@ def test_page_messages_of_any_kind(message):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("state") / "state.safetensors"
-    tta = dasp.adapt(Toy(embed_dim=8, num_classes=3, seed=1), "dasp")
+    tta = dasp.adapt(Toy(embed_dim=8, num_classes=3, seed=1), "dasp", lr=1e-3)
     tta.save(path)
     return tta, path.read_bytes()
 

@@ -90,7 +90,7 @@ class Counted(Toy):
 @pytest.mark.parametrize("row", ROWS)
 def test_no_pass_more_than_needed(row, names, streams):
     model = Counted(modalities=names, seed=1)
-    tta = dasp.adapt(model, "dasp", delta=1e-6, **ROWS[row][0])
+    tta = dasp.adapt(model, "dasp", lr=1e-4, delta=1e-6, **ROWS[row][0])
 
     def passes():
         model.passes.clear()
@@ -110,7 +110,7 @@ def test_no_pass_more_than_needed(row, names, streams):
     tta.method.delta = 10.0  # nothing is flagged: the source prediction, in the paper all learn
     assert passes()[1] == without_gradient
     if row == "full":
-        tta = dasp.adapt(model, "dasp", variant="paper", delta=10.0)
+        tta = dasp.adapt(model, "dasp", lr=1e-4, variant="paper", delta=10.0)
         assert passes()[1][len(names) :] == [("+".join(names), True), *((n, True) for n in names)]
 
 

@@ -7,7 +7,7 @@ import dasp
 from dasp.core.errors import ContractError, InputError, OptionError
 from dasp.methods.dasp import diversity
 from dasp.methods.triage import (
-    Condition,
+    ConditionMemory,
     belief,
     contradiction,
     divergence_from_mix,
@@ -108,7 +108,7 @@ def test_a_mean_token_moves_by_more_than_chance_or_it_does_not():
 
 
 def test_rows_are_kept_while_the_condition_lasts():
-    condition = Condition({"audio": 3, "video": 2}, classes=4)
+    condition = ConditionMemory({"audio": 3, "video": 2}, classes=4)
     generator = torch.Generator().manual_seed(0)
     first, second = torch.randn(2, 20, condition.rows.shape[1], generator=generator)
     flagged = torch.tensor([2, 1])

@@ -98,7 +98,7 @@ def is_steady(believed: Tensor) -> bool:
 # The condition that the stream is in
 
 
-class Condition(nn.Module):
+class ConditionMemory(nn.Module):
     """The last samples of the present condition, one row each: views, joint, mean tokens.
 
     A condition is a set of flagged modalities and a mean token of each of them. The rows are a
@@ -165,11 +165,11 @@ def has_moved(rows: Tensor, newest: int) -> bool:
 
 
 class CleanSamples(nn.Module):
-    """What `fit` was given: views and mean tokens of clean samples, in rows of `Condition`."""
+    """What `fit` was given: views and mean tokens of clean samples, as rows of a condition."""
 
     rows: Tensor
 
-    def __init__(self, like: Condition) -> None:
+    def __init__(self, like: ConditionMemory) -> None:
         super().__init__()
         self.register_buffer("rows", torch.zeros_like(like.rows))
 
@@ -235,7 +235,7 @@ class Triage(Dasp):
         names, device = self.model.modalities, device_of(self.model)
         widths = {name: token_width(self.model, name) for name in names}
         self.diagnoser = Diagnoser(names, queue, false_alarms)
-        self.condition = Condition(widths, self.model.num_classes).to(device)
+        self.condition = ConditionMemory(widths, self.model.num_classes).to(device)
         self.clean = CleanSamples(self.condition).to(device)
 
     @property
