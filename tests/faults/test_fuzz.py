@@ -9,6 +9,7 @@ import os
 from contextlib import suppress
 
 import pytest
+import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -236,7 +237,7 @@ def test_page_messages_of_any_kind(message):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("state") / "state.safetensors"
-    tta = dasp.adapt(Toy(embed_dim=8, num_classes=3, seed=1), "dasp", lr=1e-3)
+    tta = dasp.adapt(Toy(embed_dim=8, num_classes=3, seed=1), "dasp")
     tta.save(path)
     return tta, path.read_bytes()
 
@@ -254,5 +255,5 @@ def test_states_of_any_bytes(tmp_path, saved, content):
         return
     with pytest.raises(StateError, match=r"state\.safetensors"):
         tta.load(path)
-    after = tta.memory.capture().tensors
-    assert all(value.equal(after[name]) for name, value in before.items())
+    after = tta.memory.capture().tensors  # a rate that is not chosen yet is NaN
+    torch.testing.assert_close(after, before, rtol=0, atol=0, equal_nan=True)
