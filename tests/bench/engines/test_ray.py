@@ -172,7 +172,7 @@ def test_a_worker_or_a_store_that_is_lost_is_replaced(
     killed = []
 
     def lose():
-        wait_until(begun)
+        wait_until(lambda: len(begun()) == 2)  # both workers hold: nothing is being written
         seed, process, _ = begun()[0]
         if lost == "worker":
             killed.append(seed)
