@@ -41,8 +41,8 @@ def check(error: KafkaError | None, _: object = None) -> None:
 
 def main(url: str, servers: str) -> None:
     """Answer messages in the order of each partition until Ctrl-C."""
-    own = {"group.id": "dasp-gateway", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-    consumer = Consumer({"bootstrap.servers": servers, **own})
+    own = {"group.id": "dasp-gateway", "enable.auto.commit": False, "session.timeout.ms": 6000}
+    consumer = Consumer({"bootstrap.servers": servers, "auto.offset.reset": "earliest", **own})
     consumer.subscribe(["batches"])
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     with Client(url) as client:

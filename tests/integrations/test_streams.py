@@ -113,7 +113,7 @@ def test_messages_of_a_broker_are_answered_and_none_is_lost_when_the_gateway_is_
         sensor.subscribe("sensors/+/answer", qos=1)
         sensor.loop_start()
         gateway = start("mqtt_gateway.py", url, "127.0.0.1", str(port))
-        assert gateway.stdout.readline() == "connected\n"
+        assert gateway.stdout.readline() == "subscribed\n"
         wait_until(lambda: sensor.is_connected())
         for batch in sent[:2]:
             sensor.publish("sensors/left/batch", save(batch), qos=1)

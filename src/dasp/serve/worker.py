@@ -223,6 +223,7 @@ class Worker:
                 self.journal.size > LARGEST_SEGMENT
             ):
                 self._checkpoint()
+            taken.clear()  # nothing of it is kept while it waits for the next
             self._busy_since = None
         self._checkpoint()
 
