@@ -19,6 +19,7 @@ from dasp.core.contract import (
     checked_attention,
     encode_checked,
     fuse_checked,
+    name_of,
 )
 from dasp.core.errors import ContractError
 from dasp.core.types import Fused, Inputs, Tokens
@@ -65,7 +66,7 @@ def _check_needs(model: Any, method: type[Method], inputs: Inputs, tokens: Token
     if faults:
         said = "; ".join(fault.rstrip(".") for fault in faults)
         raise ContractError(
-            f"{method.__name__} cannot adapt {type(model).__name__}: {said}. See docs/own_model.md."
+            f"{method.__name__} cannot adapt {name_of(model)}: {said}. See docs/own_model.md."
         )
 
 

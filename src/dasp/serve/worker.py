@@ -25,7 +25,7 @@ from dasp.core.contract import check_batch
 from dasp.core.errors import DaspError, OptionError, StateError
 from dasp.core.types import Outcome
 from dasp.methods import Adaptation
-from dasp.methods.base import whole
+from dasp.methods.base import device_of, whole
 from dasp.methods.state import State
 from dasp.serve.journal import Journal, Record, read_records, segments
 from dasp.service.wire import outcome_facts, outcome_json
@@ -418,12 +418,13 @@ class Worker:
 
 
 def run(tta: Adaptation, inputs: dict[str, Tensor], learn: bool) -> Outcome:
-    """Run a batch, in the order of the model's modalities, which a file does not keep.
+    """Run a batch on the model's device, in the order of its modalities; a file has neither.
 
     If not `learn`, predict with the present state.
     """
     names: Sequence[str] = tta.model.modalities  # type: ignore[assignment]
-    inputs = {name: inputs[name] for name in names if name in inputs}
+    device = device_of(tta.model)
+    inputs = {name: inputs[name].to(device) for name in names if name in inputs}
     with nullcontext() if learn else tta.frozen():
         return tta(inputs)
 
