@@ -439,21 +439,24 @@ class Triage(Dasp):
     def _shifts(self, state: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Return the vector (D,) by which the tokens of each flagged modality are moved.
 
-        It leads to the mean of clean samples, weighted by half to the class mix that is believed.
-        Without a healthy modality that is unknown: no weights, and no shift if classes are sorted.
+        It leads to the mean of clean samples, weighted to the class mix that is believed: by half,
+        or fully if classes come in an order. Without a healthy modality the mix is unknown: no
+        weights, and no shift if classes come in an order.
         """
         if not (self.align and self.fitted):
             return {}
         weights, views = self._weights(state, rows), self.condition.views
         believed = belief(views(rows), weights)
+        steady = is_steady(believed)
         share = rows.new_full((len(self.clean.rows),), 1 / len(self.clean.rows))
         if (state == HEALTHY).any():
             clean = belief(views(self.clean.rows), weights).exp()
             usual = clean.mean(dim=0)
-            wanted = (believed.exp().mean(dim=0) + usual) / 2
+            wanted = believed.exp().mean(dim=0)
+            wanted = (wanted + usual) / 2 if steady else wanted
             share = clean @ (wanted / usual.clamp(min=1e-12))
             share = share / share.sum()
-        elif not is_steady(believed):
+        elif not steady:
             return {}
         there, here = self.condition.means(self.clean.rows), self.condition.means(rows)
         calm = len(rows) / (len(rows) + CALM)
