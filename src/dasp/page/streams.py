@@ -330,14 +330,14 @@ SHAPES_STORY = (
 )
 WORN_STORY = (
     Scene("clean", "Two people whom the model has never seen; all five units are clean.", 6),
-    Scene("torso", "The sensors on the torso drift with the heat.", 10, {"torso": "drift"}),
-    Scene("right arm", "The right arm's lose their calibration.", 10, {"right_arm": "gain"}),
-    Scene("left arm", "The left arm's pick up noise.", 10, {"left_arm": "noise"}),
-    Scene("right leg", "The unit on the right leg has slipped.", 10, {"right_leg": "rotation"}),
-    Scene("left leg", "Axes of the left leg's sensors die.", 10, {"left_leg": "dead_axis"}),
+    Scene("torso", "The unit on the torso drifts with the heat.", 10, {"torso": "drift"}),
+    Scene("right arm", "The right arm's unit loses its calibration.", 10, {"right_arm": "gain"}),
+    Scene("left arm", "The left arm's unit picks up noise.", 10, {"left_arm": "noise"}),
+    Scene("right leg", "The right leg's unit has slipped.", 10, {"right_leg": "rotation"}),
+    Scene("left leg", "Axes of the left leg's unit die.", 10, {"left_leg": "dead_axis"}),
     Scene(
         "two at once",
-        "Now two at once: the torso's drift, and the right leg's unit has slipped.",
+        "Now two at once: the torso's unit drifts, and the right leg's has slipped.",
         12,
         {"torso": "drift", "right_leg": "rotation"},
     ),
