@@ -269,6 +269,20 @@ def test_one_logit_can_become_two_by_the_call():
     assert (logits[:, 0] == 0).all()
 
 
+def test_probabilities_are_refused_and_their_logarithm_is_not():
+    class Sure(type(two())):
+        def forward(self, *inputs):
+            return super().forward(*inputs).softmax(dim=1)
+
+    model, inputs = two(Sure), drawn(2)
+    options = {"encoders": named(2), "head": "head", "inputs": inputs}
+    with pytest.raises(ContractError, match="the wrapped Sure returns probabilities"):
+        dasp.wrap(model, **options)
+    wrapped = dasp.wrap(model, **options, call=lambda own, given: own(*given.values()).log())
+    found = dasp.adapt(wrapped, "source")(inputs).logits.softmax(dim=1)
+    torch.testing.assert_close(found, model(*inputs.values()))
+
+
 def test_messages_name_the_users_own_model():
     tta, inputs = dasp.adapt(wrapped_two(), "dasp", lr=1e-3), drawn(2)
     tta(inputs)

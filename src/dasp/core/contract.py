@@ -168,6 +168,17 @@ def check_parts(model: nn.Module) -> None:
     _check_head(model)
 
 
+def check_logits(logits: Tensor, model: nn.Module) -> None:
+    """Refuse probabilities in the place of logits (B, C): a loss would take their softmax again."""
+    sums = logits.float().sum(dim=1)
+    if (logits >= 0).all() and torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+        raise ContractError(
+            f"{name_of(model)} returns probabilities, each row sums to 1: return the logits before "
+            "the softmax, or probabilities.log(), whose softmax they are. With dasp.wrap: "
+            "call=lambda model, inputs: model(**inputs).log()."
+        )
+
+
 def name_of(model: nn.Module) -> str:
     """Return what messages call a model: its class, unless it has a name that says more."""
     return getattr(model, "told_as", None) or type(model).__name__

@@ -15,6 +15,7 @@ from dasp.core.contract import (
     HasSharedFusion,
     MultiModalModel,
     check_batch,
+    check_logits,
     check_parts,
     checked_attention,
     encode_checked,
@@ -46,6 +47,7 @@ def check_model(model: nn.Module, inputs: Inputs, method: str | type[Method] | N
         fused[subset] = fuse_checked(model, {name: tokens[name] for name in subset})
         if not torch.isfinite(fused[subset].logits).all():
             raise ContractError(f"fuse() of {subset} returned logits that are not finite.")
+    check_logits(fused[tuple(names)].logits, model)
     if isinstance(model, HasSharedFusion):
         for subset in subsets:
             wanted = {part: fused[part] for part in subsets if set(part) <= set(subset)}

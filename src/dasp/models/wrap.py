@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from dasp.core.contract import TASK, check_fused, check_parts, token_width
+from dasp.core.contract import TASK, check_fused, check_logits, check_parts, token_width
 from dasp.core.errors import ContractError, InputError, OptionError, StateError, unknown_name
 from dasp.core.types import Fused, Inputs, Tokens
 from dasp.models.gates import Pass, close_gates, is_float, open_gates
@@ -270,7 +270,10 @@ def _check_module(model: nn.Module, name: str) -> None:
 def _check_samples(inputs: Inputs, encoders: Mapping[str, str]) -> None:
     if not isinstance(inputs, Mapping) or set(inputs) != set(encoders) or not encoders:
         given = list(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
-        raise InputError(f"inputs must be a dict of tensors of {list(encoders)}, not {given}.")
+        raise InputError(
+            f"inputs must be a dict of tensors of {list(encoders)}, not {given}: name an encoder "
+            "for each, and leave what is not a sensor, such as a mask, to call=."
+        )
     counts = {name: len(value) for name, value in inputs.items()}
     if len(set(counts.values())) > 1 or min(counts.values()) < 2:
         raise InputError(f"inputs must be at least 2 samples of each modality, not {counts}.")
@@ -472,6 +475,7 @@ def _check_agreement(wrapped: Wrapped, inputs: Inputs) -> None:
     """Compare encode and fuse with the model's own forward, and each encoder alone with all."""
     tokens = wrapped.encode(inputs)
     fused = check_fused(wrapped.fuse(tokens), len(next(iter(inputs.values()))), wrapped)
+    check_logits(fused.logits, wrapped)
     if not _near(fused.logits, logits_of(wrapped.run(inputs, {})[1])):
         raise ContractError(
             "with its encoders' outputs given, the model predicts something else: it reads its "
