@@ -3,10 +3,12 @@
     python studies/triage/streams.py sounding_shapes sounding_shapes_0
     python studies/triage/streams.py dsa dsa_0 --root DIR --samples 76
     python studies/triage/streams.py grid grid_0 --root DIR --samples 64 --streams interleaved mixed
+    python studies/triage/streams.py … --constants MOST 1 MOST 4     # other values of constants
 
 Samples are those of the *validation* split, corrupted by other draws than any test stream (seed 1),
 severity 5. Prints the accuracy of each variant on each stream: of all samples, and of those with
-one modality corrupted. Tokens are encoded once and kept in the store.
+one modality corrupted. Tokens are encoded once and kept in the store. With --constants, only triage
+runs, once with its own constants and once with each other value.
 """
 
 from collections import Counter
@@ -25,6 +27,7 @@ from dasp.bench.features import Features, FeatureSpec
 from dasp.bench.references import find_model
 from dasp.bench.store import Store
 from dasp.core.seeding import numpy_generator
+from dasp.methods import triage
 from dasp.streams.domains import Domain
 from dasp.streams.protocols import sample_order, visits
 
@@ -57,6 +60,10 @@ class Options:
     lr: float = 3e-3
     root: Path | None = None
     """Directory of the recordings."""
+    constants: tuple[tuple[str, float], ...] = ()
+    """Names of constants in `dasp.methods.triage` and other values."""
+    learn: bool = True
+    """With --constants: whether triage learns."""
     store: Path = field(default=Path("out/store"))
 
 
@@ -121,22 +128,41 @@ def main(options: Options) -> None:
         name: torch.tensor(np.array(source.get(FeatureSpec(name, None, encoded=True))))
         for name in features.modalities
     }
+    if options.constants:
+        usual = {name: getattr(triage, name) for name, _ in options.constants}
+        for changed in ({}, *({name: value} for name, value in options.constants)):
+            for name, value in {**usual, **changed}.items():
+                setattr(triage, name, value)
+            label = " ".join(f"{name}={value:g}" for name, value in changed.items()) or "triage"
+            compare(options, features, clean, label, {"learn": options.learn})
+        return
     for label in options.variants:
-        for stream in options.streams:
-            settings = dict(VARIANTS[label])
-            method, fit = settings.pop("method", "triage"), settings.pop("fit", True)
-            tta = dasp.adapt(model, method, lr=options.lr, **settings)
-            if fit and method == "triage":
-                tta.fit_on_tokens([clean])
-            right, seen = Counter[str](), Counter[str]()
-            for corrupted, rows, tokens in batches(options, features, stream):
-                hits = tta.on_tokens(tokens).logits.argmax(dim=1) == features.labels[rows]
-                for name, hit in zip(corrupted, hits.tolist(), strict=True):
-                    for group in ("all", name):
-                        right[group] += hit
-                        seen[group] += 1
-            shares = ", ".join(f"{name} {100 * right[name] / seen[name]:.2f}" for name in seen)
-            print(f"{options.model} {stream}: {label}: {shares}", flush=True)
+        compare(options, features, clean, label, VARIANTS[label])
+
+
+def compare(
+    options: Options,
+    features: Features,
+    clean: dict[str, torch.Tensor],
+    label: str,
+    settings: dict[str, Any],
+) -> None:
+    """Run one variant on every stream and print its accuracies."""
+    settings = dict(settings)
+    method, fit = settings.pop("method", "triage"), settings.pop("fit", True)
+    for stream in options.streams:
+        tta = dasp.adapt(features.model, method, lr=options.lr, **settings)
+        if fit and method == "triage":
+            tta.fit_on_tokens([clean])
+        right, seen = Counter[str](), Counter[str]()
+        for corrupted, rows, tokens in batches(options, features, stream):
+            hits = tta.on_tokens(tokens).logits.argmax(dim=1) == features.labels[rows]
+            for name, hit in zip(corrupted, hits.tolist(), strict=True):
+                for group in ("all", name):
+                    right[group] += hit
+                    seen[group] += 1
+        shares = ", ".join(f"{name} {100 * right[name] / seen[name]:.2f}" for name in seen)
+        print(f"{options.model} {stream}: {label}: {shares}", flush=True)
 
 
 if __name__ == "__main__":
