@@ -4,7 +4,7 @@ import weakref
 import pytest
 import torch
 
-from dasp.core.errors import InputError, OptionError, StateError
+from dasp.core.errors import DataError, InputError, OptionError, StateError
 from dasp.methods.state import read_state
 from dasp.serve import replay
 from dasp.serve.journal import Journal, Record, read_records, segments
@@ -205,6 +205,22 @@ def test_a_record_that_a_kill_has_cut_is_removed_and_a_damaged_one_is_named(open
     records.write_bytes(data)
     with pytest.raises(Exception, match=r"record at byte \d+ is damaged"):
         open_worker()
+
+
+def test_records_can_be_read_without_inputs_and_damage_is_still_named(open_worker, stream):
+    worker = open_worker(window=0)
+    for one in stream(2):
+        worker.submit(one).result(120)
+    worker.journal.close()
+    path = worker.journal.last.records
+    whole, light = list(read_records(path)), list(read_records(path, inputs=False))
+    assert [(r.kind, r.facts) for r in whole] == [(r.kind, r.facts) for r in light]
+    assert [bool(r.tensors) for r in light] == [False, False, True, False, True]
+    data = path.read_bytes()
+    place = data.index(b'"kind":"batch"')
+    path.write_bytes(data[:place] + b"\0" * 8 + data[place + 8 :])
+    with pytest.raises(DataError, match="is damaged"):
+        list(read_records(path, inputs=False))
 
 
 def test_a_full_disk_costs_no_prediction_and_teaches_nothing(

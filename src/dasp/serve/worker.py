@@ -382,7 +382,7 @@ class Worker:
         self.tta.resume(last.state)
         for segment in segments(self.journal.folder)[:-1]:
             self.batches = segment.begin["batches"]
-            for batch, _, answer in turns(read_records(segment.records)):
+            for batch, _, answer in turns(read_records(segment.records, inputs=False)):
                 self.batches += 1
                 self._recall(batch, answer)
         self.batches = last.begin["batches"]
