@@ -59,10 +59,19 @@ def has_rate(method: str, model: torch.nn.Module) -> bool:
         return False
 
 
-def compare(model: str, methods: list[str], root: Path | None, workspace: Workspace) -> list[float]:
+def streams_of(model: str) -> tuple[str, ...]:
+    """Return the streams on which a model is compared."""
+    return STREAMS.get(model.rsplit("_", 1)[0], STREAMS["sounding_shapes"])
+
+
+def compare(
+    model: str,
+    methods: list[str],
+    streams: tuple[str, ...],
+    data: DataOptions,
+    workspace: Workspace,
+) -> list[float]:
     """Print the rows of one model; return what lr="auto" gains over the default in each."""
-    data = data_of(model, root)
-    streams = STREAMS.get(model.rsplit("_", 1)[0], STREAMS.get(data.name, ()))
     rows = {"source": MethodRow("source")}
     for method in methods:
         for lr in rates(method, data.name).values():
@@ -94,6 +103,7 @@ def _accuracy(results: list[Result], stream: str) -> float:
 def main(
     models: Annotated[tuple[str, ...], tyro.conf.Positional],
     methods: tuple[str, ...] = tuple(dasp.METHODS),
+    streams: tuple[str, ...] = (),
     root: Path | None = None,
     workspace: Annotated[Workspace, tyro.conf.arg(name="")] = OUT,
 ) -> None:
@@ -102,6 +112,7 @@ def main(
     Args:
         models: Packaged models.
         methods: Some methods; those that train nothing or do not fit a model are left out.
+        streams: Protocols; by default two that fit the model.
         root: Directory of the recordings, for grid and dsa.
     """
     print("| model | stream | method | source | default | tuned | auto | − default | − tuned |")
@@ -110,7 +121,8 @@ def main(
     for name in models:
         model = dasp.load_model(name)
         fitting = [method for method in methods if has_rate(method, model)]
-        gains += compare(name, fitting, root, workspace)
+        own = streams or streams_of(name)
+        gains += compare(name, fitting, own, data_of(name, root), workspace)
     below, least = sum(gain < -ALLOWED for gain in gains), min(gains)
     print(f"\n{below} of {len(gains)} rows lose more than {ALLOWED} points; least {least:+.1f}")
 

@@ -13,14 +13,14 @@ STUDY = Path(__file__).parents[2] / "studies/rate/auto_rate.py"
 @pytest.fixture
 def study():
     names = runpy.run_path(str(STUDY))
-    names["main"].__globals__.update(SAMPLES=8, STREAMS={"sounding_shapes_depth": ("clean",)})
+    names["main"].__globals__["SAMPLES"] = 8
     return names
 
 
 def test_each_method_with_a_rate_has_a_row(study, tmp_path, capsys):
     workspace = Workspace(tmp_path / "results", tmp_path / "store", workers=1)
     methods = ("source", "tsa", "pta", "dasp")  # without a rate; of two modalities; keeps its rate
-    study["main"](("sounding_shapes_depth_0",), methods, None, workspace)
+    study["main"](("sounding_shapes_depth_0",), methods, ("clean",), None, workspace)
     lines = capsys.readouterr().out.strip().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:4]]
     assert [row[2] for row in rows] == ["pta", "dasp"]
@@ -38,3 +38,8 @@ def test_only_the_rate_differs_between_the_rows(study):
     assert study["rates"]("tsa", "grid") == {"default": 1e-4, "tuned": 3e-4, "auto": 1e-4}
     assert study["data_of"]("grid_1", None).split == "validation"
     assert study["data_of"]("sounding_shapes_sound_0", None).flavour == "sound"
+    assert study["streams_of"]("sounding_shapes_sound_0") == ("interleaved", "continual/audio")
+    assert study["streams_of"]("sounding_shapes_depth_0") == (
+        "interleaved/depth",
+        "continual/depth",
+    )
