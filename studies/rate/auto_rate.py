@@ -35,12 +35,12 @@ SAMPLES = 64  # per domain: one batch
 ALLOWED = 0.3  # points that lr="auto" may lose against the default
 
 
-def data_of(model: str, root: Path | None) -> DataOptions:
+def data_of(model: str, root: Path | None, samples: int = SAMPLES) -> DataOptions:
     """Return the validation data of a packaged model; no other stream is damaged by its seed."""
     kind = model.split("_")[0]
     name = kind if kind in ("grid", "dsa") else "sounding_shapes"
     flavour = "sound" if "shapes_sound" in model else "balanced"
-    return DataOptions(name, root, SAMPLES, split="validation", flavour=flavour, seed=1)
+    return DataOptions(name, root, samples, split="validation", flavour=flavour, seed=1)
 
 
 def rates(method: str, data: str) -> dict[str, float | str]:
@@ -104,6 +104,7 @@ def main(
     models: Annotated[tuple[str, ...], tyro.conf.Positional],
     methods: tuple[str, ...] = tuple(dasp.METHODS),
     streams: tuple[str, ...] = (),
+    samples: int = SAMPLES,
     root: Path | None = None,
     workspace: Annotated[Workspace, tyro.conf.arg(name="")] = OUT,
 ) -> None:
@@ -113,6 +114,7 @@ def main(
         models: Packaged models.
         methods: Some methods; those that train nothing or do not fit a model are left out.
         streams: Protocols; by default two that fit the model.
+        samples: Samples per domain.
         root: Directory of the recordings, for grid and dsa.
     """
     print("| model | stream | method | source | default | tuned | auto | − default | − tuned |")
@@ -122,7 +124,7 @@ def main(
         model = dasp.load_model(name)
         fitting = [method for method in methods if has_rate(method, model)]
         own = streams or streams_of(name)
-        gains += compare(name, fitting, own, data_of(name, root), workspace)
+        gains += compare(name, fitting, own, data_of(name, root, samples), workspace)
     below, least = sum(gain < -ALLOWED for gain in gains), min(gains)
     print(f"\n{below} of {len(gains)} rows lose more than {ALLOWED} points; least {least:+.1f}")
 

@@ -12,15 +12,13 @@ STUDY = Path(__file__).parents[2] / "studies/rate/auto_rate.py"
 
 @pytest.fixture
 def study():
-    names = runpy.run_path(str(STUDY))
-    names["main"].__globals__["SAMPLES"] = 8
-    return names
+    return runpy.run_path(str(STUDY))
 
 
 def test_each_method_with_a_rate_has_a_row(study, tmp_path, capsys):
     workspace = Workspace(tmp_path / "results", tmp_path / "store", workers=1)
     methods = ("source", "tsa", "pta", "dasp")  # without a rate; of two modalities; keeps its rate
-    study["main"](("sounding_shapes_depth_0",), methods, ("clean",), None, workspace)
+    study["main"](("sounding_shapes_depth_0",), methods, ("clean",), 8, None, workspace)
     lines = capsys.readouterr().out.strip().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:4]]
     assert [row[2] for row in rows] == ["pta", "dasp"]
