@@ -1,13 +1,12 @@
 """Compare lr="auto" with the default and the tuned rate of each method, on validation data.
 
-    python studies/rate/auto_rate.py sounding_shapes_1 sounding_shapes_depth_0
-    python studies/rate/auto_rate.py dsa_1 --root DIR/dsa
-    python studies/rate/auto_rate.py grid_1 --root DIR/grid --methods dasp tent
+    python studies/rate/auto_rate.py dsa_1 grid_1 --root DIR   # recordings: DIR/dsa, DIR/grid
+    python studies/rate/auto_rate.py sounding_shapes_1 sounding_shapes_depth_0 --methods dasp tent
 
 Two streams per model, never reset: all sensors damaged in turn, and one of them. No test sample is
 read. The rates differ, all other options are those of src/dasp/plans/options, which has the tuned
 rates, chosen on the first model of each data set. A method that keeps its published rate is not
-run with "auto". What is done is not done again. docs/own_model.md has the table.
+run with "auto". What is done is not done again. docs/own_model.md has the tables.
 """
 
 from pathlib import Path
@@ -33,14 +32,21 @@ STREAMS = {
 }
 SAMPLES = 64  # per domain: one batch
 ALLOWED = 0.3  # points that lr="auto" may lose against the default
+Cells = dict[str, str]  # by the method's name
+
+
+def streams_of(model: str) -> tuple[str, ...]:
+    """Return the streams on which a model is compared."""
+    return STREAMS.get(model.rsplit("_", 1)[0], STREAMS["sounding_shapes"])
 
 
 def data_of(model: str, root: Path | None, samples: int = SAMPLES) -> DataOptions:
     """Return the validation data of a packaged model; no other stream is damaged by its seed."""
     kind = model.split("_")[0]
-    name = kind if kind in ("grid", "dsa") else "sounding_shapes"
     flavour = "sound" if "shapes_sound" in model else "balanced"
-    return DataOptions(name, root, samples, split="validation", flavour=flavour, seed=1)
+    if kind not in ("grid", "dsa"):
+        return DataOptions(samples=samples, split="validation", flavour=flavour, seed=1)
+    return DataOptions(kind, root and root / kind, samples, split="validation", seed=1)
 
 
 def rates(method: str, data: str) -> dict[str, float | str]:
@@ -59,39 +65,33 @@ def has_rate(method: str, model: torch.nn.Module) -> bool:
         return False
 
 
-def streams_of(model: str) -> tuple[str, ...]:
-    """Return the streams on which a model is compared."""
-    return STREAMS.get(model.rsplit("_", 1)[0], STREAMS["sounding_shapes"])
-
-
 def compare(
     model: str,
     methods: list[str],
     streams: tuple[str, ...],
     data: DataOptions,
     workspace: Workspace,
-) -> list[float]:
-    """Print the rows of one model; return what lr="auto" gains over the default in each."""
+) -> tuple[dict[str, Cells], list[float]]:
+    """Return a column per stream, and what lr="auto" gains over the default in each cell."""
     rows = {"source": MethodRow("source")}
     for method in methods:
         for lr in rates(method, data.name).values():
             rows[f"{method} {lr}"] = MethodRow(method, {"lr": lr})
     plan = Plan(models=(model,), protocols=streams, methods=rows, data=data)
     found = run_plan(plan, workspace, f"rate {model}")
+    columns: dict[str, Cells] = {}
     gains = []
     for stream in streams:
         shares = {label: _accuracy(results, stream) for label, results in found.items()}
+        cells = columns[f"{model}, {stream}"] = {"source": f"{shares['source']:.1f}"}
         for method in methods:
             told = rates(method, data.name)
             default, tuned, auto = (shares[f"{method} {lr}"] for lr in told.values())
-            kept = "" if told["auto"] == "auto" else " (kept)"
-            gains.append(auto - default)
-            print(
-                f"| {model} | {stream} | {method} | {shares['source']:.1f} | {default:.1f} | "
-                f"{tuned:.1f} | {auto:.1f}{kept} | {gains[-1]:+.1f} | {auto - tuned:+.1f} |",
-                flush=True,
-            )
-    return gains
+            cells[method] = f"{default:.1f} / {tuned:.1f} / kept"
+            if told["auto"] == "auto":
+                cells[method] = f"{default:.1f} / {tuned:.1f} / {auto:.1f}"
+                gains.append(auto - default)
+    return columns, gains
 
 
 def _accuracy(results: list[Result], stream: str) -> float:
@@ -108,25 +108,32 @@ def main(
     root: Path | None = None,
     workspace: Annotated[Workspace, tyro.conf.arg(name="")] = OUT,
 ) -> None:
-    """Print a row per model, stream and method, and the largest loss against the default.
+    """Print accuracies at the default, the tuned and the automatic rate, and the largest loss.
 
     Args:
         models: Packaged models.
         methods: Some methods; those that train nothing or do not fit a model are left out.
         streams: Protocols; by default two that fit the model.
         samples: Samples per domain.
-        root: Directory of the recordings, for grid and dsa.
+        root: Directory of the recordings, which has `grid` or `dsa` in it.
     """
-    print("| model | stream | method | source | default | tuned | auto | − default | − tuned |")
-    print("|---|---|---|---:|---:|---:|---:|---:|---:|")
+    columns: dict[str, Cells] = {}
     gains = []
     for name in models:
         model = dasp.load_model(name)
         fitting = [method for method in methods if has_rate(method, model)]
-        own = streams or streams_of(name)
-        gains += compare(name, fitting, own, data_of(name, root, samples), workspace)
+        data = data_of(name, root, samples)
+        found, gained = compare(name, fitting, streams or streams_of(name), data, workspace)
+        columns |= found
+        gains += gained
+    print("| default / tuned / auto |", " | ".join(columns), "|")
+    print("|---|" + "---:|" * len(columns))
+    for method in dict.fromkeys(("source", *methods)):
+        cells = [column.get(method, "") for column in columns.values()]
+        if any(cells):
+            print(f"| {method} |", " | ".join(cells), "|")
     below, least = sum(gain < -ALLOWED for gain in gains), min(gains)
-    print(f"\n{below} of {len(gains)} rows lose more than {ALLOWED} points; least {least:+.1f}")
+    print(f"\n{below} of {len(gains)} lose more than {ALLOWED} points; least {least:+.1f}")
 
 
 if __name__ == "__main__":
