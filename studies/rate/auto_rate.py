@@ -12,8 +12,10 @@ run with "auto". What is done is not done again. docs/own_model.md has the table
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import torch
 import tyro
+from numpy.typing import NDArray
 
 import dasp
 from dasp.bench.datasets import DataOptions
@@ -33,6 +35,7 @@ STREAMS = {
 SAMPLES = 64  # per domain: one batch
 ALLOWED = 0.3  # points that lr="auto" may lose against the default
 Cells = dict[str, str]  # by the method's name
+Hits = NDArray[np.bool_]  # which samples of a stream were right
 
 
 def streams_of(model: str) -> tuple[str, ...]:
@@ -71,8 +74,8 @@ def compare(
     streams: tuple[str, ...],
     data: DataOptions,
     workspace: Workspace,
-) -> tuple[dict[str, Cells], list[float]]:
-    """Return a column per stream, and what lr="auto" gains over the default in each cell."""
+) -> tuple[dict[str, Cells], dict[str, tuple[Hits, Hits]]]:
+    """Return a column per stream, and of each cell the hits of lr="auto" and of the default."""
     rows = {"source": MethodRow("source")}
     for method in methods:
         for lr in rates(method, data.name).values():
@@ -80,24 +83,29 @@ def compare(
     plan = Plan(models=(model,), protocols=streams, methods=rows, data=data)
     found = run_plan(plan, workspace, f"rate {model}")
     columns: dict[str, Cells] = {}
-    gains = []
+    pairs: dict[str, tuple[Hits, Hits]] = {}
     for stream in streams:
-        shares = {label: _accuracy(results, stream) for label, results in found.items()}
-        cells = columns[f"{model}, {stream}"] = {"source": f"{shares['source']:.1f}"}
+        hits = {label: _hits(results, stream) for label, results in found.items()}
+        place = f"{model}, {stream}"
+        cells = columns[place] = {"source": _percent(hits["source"])}
         for method in methods:
             told = rates(method, data.name)
-            default, tuned, auto = (shares[f"{method} {lr}"] for lr in told.values())
-            cells[method] = f"{default:.1f} / {tuned:.1f} / kept"
+            default, tuned, auto = (hits[f"{method} {lr}"] for lr in told.values())
+            last = _percent(auto) if told["auto"] == "auto" else "kept"
+            cells[method] = f"{_percent(default)} / {_percent(tuned)} / {last}"
             if told["auto"] == "auto":
-                cells[method] = f"{default:.1f} / {tuned:.1f} / {auto:.1f}"
-                gains.append(auto - default)
-    return columns, gains
+                pairs[f"{place}, {method}"] = auto, default
+    return columns, pairs
 
 
-def _accuracy(results: list[Result], stream: str) -> float:
-    """Return the accuracy in percent of the one result of a stream."""
-    (counts,) = (r.counts for r in results if r.run.protocol == stream)
-    return counts.accuracy if counts else float("nan")
+def _hits(results: list[Result], stream: str) -> Hits:
+    """Return which samples were right in the one result of a stream."""
+    (counts,) = (r.counts for r in results if r.run.protocol == stream and r.counts)
+    return np.concatenate([domain.sample_hits() for domain in counts.domains])
+
+
+def _percent(hits: Hits) -> str:
+    return f"{100 * hits.mean():.1f}"
 
 
 def main(
@@ -118,22 +126,30 @@ def main(
         root: Directory of the recordings, which has `grid` or `dsa` in it.
     """
     columns: dict[str, Cells] = {}
-    gains = []
+    pairs: dict[str, tuple[Hits, Hits]] = {}
     for name in models:
         model = dasp.load_model(name)
         fitting = [method for method in methods if has_rate(method, model)]
         data = data_of(name, root, samples)
-        found, gained = compare(name, fitting, streams or streams_of(name), data, workspace)
+        found, own = compare(name, fitting, streams or streams_of(name), data, workspace)
         columns |= found
-        gains += gained
+        pairs |= own
     print("| default / tuned / auto |", " | ".join(columns), "|")
     print("|---|" + "---:|" * len(columns))
     for method in dict.fromkeys(("source", *methods)):
         cells = [column.get(method, "") for column in columns.values()]
         if any(cells):
             print(f"| {method} |", " | ".join(cells), "|")
-    below, least = sum(gain < -ALLOWED for gain in gains), min(gains)
-    print(f"\n{below} of {len(gains)} lose more than {ALLOWED} points; least {least:+.1f}")
+    gains = {cell: 100 * (auto.mean() - default.mean()) for cell, (auto, default) in pairs.items()}
+    below = [cell for cell, gain in gains.items() if gain < -ALLOWED]
+    print(f"\n{len(below)} of {len(gains)} lose more than {ALLOWED} points")
+    for cell in below:
+        auto, default = pairs[cell]
+        only = int((auto & ~default).sum()), int((default & ~auto).sum())
+        print(
+            f"{cell}: {gains[cell]:+.1f}; of {len(auto)} samples {only[0]} are right with auto "
+            f"alone, {only[1]} with the default alone"
+        )
 
 
 if __name__ == "__main__":
