@@ -84,13 +84,16 @@ class Goal:
 
 PROFILE, PRECISION = "--profile video --batch", "studies/precision/precision.py"
 FULL = "studies/full_evaluation"
+MEMORY = "--seconds 0 --rounds 0 --steady"
 SUITE = (
     Benchmark("samples", 0.8, quick="--calls 5"),
     Benchmark("corruptions", 2, quick="--seconds 0.1"),
     Benchmark("operation", 1, quick="--rounds 10"),
     Benchmark("serving", 8, quick="--clients 4 --seconds 6 --rounds 1 --round-seconds 2"),
+    Benchmark("serving_memory", 8, f"{MEMORY} 480", f"{MEMORY} 60", "benchmarks/serving.py"),
     Benchmark("step", 40, quick="--batch 4 --rounds 1"),
     Benchmark("profile", 1, f"{PROFILE} 16", f"{PROFILE} 4", "benchmarks/step.py"),
+    Benchmark("triage_cost", 3, quick="--batch 1 --rounds 1"),
     Benchmark("grid", 15, "--vit 3", "--samples 16"),
     Benchmark("store", 4, quick="--rows 64 --rounds 1"),
     Benchmark("loading", 8, quick="--rounds 1"),

@@ -1,16 +1,19 @@
 """A served model under load: many clients, faults and kills; and what adapting costs there.
 
-    python benchmarks/serving.py --clients 50 --seconds 300    # load, then ratios
-    python benchmarks/serving.py --seconds 0                   # only the ratios
+    python benchmarks/serving.py --clients 50 --seconds 300            # load, then ratios
+    python benchmarks/serving.py --seconds 0                           # only the ratios
+    python benchmarks/serving.py --seconds 0 --rounds 0 --steady 400   # only the memory
 
 Load: each client sends batches of 1 to 4 samples, and in one of five requests something else: bytes
 that are not a batch, NaN, a wrong token, or a connection that is cut. The server is killed with
 SIGKILL twice and started again. Counted are answers that docs/serving.md does not promise; at the
 end every answer is compared with the journal, and the journal is replayed.
 
-Ratios: DASP beside plain inference (`source`) behind the same endpoint, in turn, with the same
+Ratios: triage beside plain inference (`source`) behind the same endpoint, in turn, with the same
 clients and no faults: processor time per request of the server's process, requests per second, and
 the time to an answer.
+
+Memory: that of the server's process, by minute, with the same clients and no faults.
 """
 
 import http.client
@@ -24,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +44,7 @@ from dasp.serve.journal import read_records, segments
 from dasp.serve.worker import turns
 from dasp.service.wire import SAFETENSORS, pack
 
-TOKEN, MODEL, LR = "a token for benchmarks", "sounding_shapes_0", 3e-3
+TOKEN, MODEL, METHOD = "a token for benchmarks", "sounding_shapes_0", "triage"
 FLAGS = ("--samples", "64", "--window", "20", "--checkpoint-every", "50")
 FAULTS = {"rubbish": {422}, "nan": {200}, "stranger": {401}, "cut": set()}  # what is promised
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -90,6 +94,7 @@ class Server:
 class Notes:
     """What the clients have seen."""
 
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)  # no request is asked again
     counts: Counter = field(default_factory=Counter)
     odd: list = field(default_factory=list)
     seconds: list = field(default_factory=list)
@@ -126,7 +131,7 @@ def send(server: Server, number: int, end: float, faults: bool, notes: Notes, po
             kind = draw.choice(list(FAULTS)) if faults and draw.random() < 0.2 else "batch"
             try:
                 if kind == "batch":
-                    began, name = time.monotonic(), f"{number}-{sent}"
+                    began, name = time.monotonic(), f"{notes.name}-{number}-{sent}"
                     notes.answers[name] = client(batch, request_id=name).logits
                     notes.seconds.append(time.monotonic() - began)
                 else:
@@ -163,7 +168,7 @@ def crowd(server: Server, clients: int, seconds: float, faults: bool, pool: dict
 
 def load(folder: Path, clients: int, seconds: float, pool: dict) -> dict[str, object]:
     """Return what a crowd with faults has seen, and what the journal says."""
-    server = Server(folder, "dasp", "--set", f"lr={LR}", "--keep", "0")
+    server = Server(folder, METHOD, "--keep", "0")
     notes = crowd(server, clients, seconds, True, pool)
     server.kill(signal.SIGTERM)
     written, twice = {}, 0
@@ -179,8 +184,7 @@ def load(folder: Path, clients: int, seconds: float, pool: dict) -> dict[str, ob
     other = sum(not torch.equal(own, written[name]) for name, own in known.items())
     lost = len(notes.answers) - len(known)
     began = time.monotonic()
-    report = replay(dasp.adapt(find_model(MODEL), "dasp", lr=LR), folder)
-    third = [life[len(life) // 3 :] for life in server.memory]
+    report = replay(dasp.adapt(find_model(MODEL), METHOD), folder)
     return {
         "sent": dict(notes.counts),
         "answers": {
@@ -191,20 +195,13 @@ def load(folder: Path, clients: int, seconds: float, pool: dict) -> dict[str, ob
             "batches": report.batches, "requests": report.requests,
             "differing": len(report.differing), "seconds": round(time.monotonic() - began),
         },
-        "memory": {
-            f"life {number}": {"mb_after_a_third": round(life[0]), "mb_at_the_end": round(life[-1])}
-            for number, life in enumerate(third)
-        },
         "seconds_to_an_answer": quantiles(notes.seconds),
     }  # fmt: skip
 
 
 def ratios(folder: Path, clients: int, rounds: int, seconds: float, pool: dict) -> dict:
-    """Return DASP relative to plain inference, medians over rounds, taken in turn."""
-    servers = {
-        "source": Server(folder / "source", "source"),
-        "dasp": Server(folder / "dasp", "dasp", "--set", f"lr={LR}"),
-    }
+    """Return our method relative to plain inference, medians over rounds, taken in turn."""
+    servers = {name: Server(folder / name, name) for name in ("source", METHOD)}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in servers}
     for _ in range(rounds):
         for name, server in servers.items():
@@ -218,7 +215,7 @@ def ratios(folder: Path, clients: int, rounds: int, seconds: float, pool: dict) 
     for server in servers.values():
         server.kill(signal.SIGTERM)
     names = found["source"][0]
-    pairs = list(zip(found["dasp"], found["source"], strict=True))
+    pairs = list(zip(found[METHOD], found["source"], strict=True))
     return {
         **{
             name: {n: round(statistics.median(one[n] for one in own), 4) for n in names}
@@ -228,10 +225,27 @@ def ratios(folder: Path, clients: int, rounds: int, seconds: float, pool: dict) 
     }
 
 
+def steady(folder: Path, clients: int, seconds: float, pool: dict) -> dict[str, dict[str, float]]:
+    """Return the memory of a server that is not killed, and the requests so far, by minute."""
+    server, found, sent = Server(folder, METHOD), {}, 0
+    for minute in range(1, int(seconds // 60) + 1):
+        notes = crowd(server, clients, 60, False, pool)
+        sent += notes.counts["batch"]
+        found[f"minute {minute}"] = {
+            "requests": sent,
+            "median_mb": round(statistics.median(server.memory[-1]), 1),
+            "highest_mb": round(max(server.memory[-1]), 1),
+        }
+        server.memory.append([])
+    server.kill(signal.SIGTERM)
+    return found
+
+
 def capacity(folder: Path, pool: dict, milliseconds: float) -> dict[str, float]:
     """Return what a plan for many devices needs: sizes, and requests per second of one core."""
-    tta = dasp.adapt(find_model(MODEL), "dasp", lr=LR, delta=0.0)  # it learns from every batch
-    tta(pool)
+    tta = dasp.adapt(find_model(MODEL), METHOD)
+    for _ in range(4):  # then its memory of recent samples is full
+        tta(pool)
     tta.save(folder / "state.safetensors")
     state = (folder / "state.safetensors").stat().st_size
     request = len(pack({name: own[:4] for name, own in pool.items()}))
@@ -253,7 +267,7 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    options = parse(__doc__, clients=50, seconds=300, rounds=3, round_seconds=20)
+    options = parse(__doc__, clients=50, seconds=300, rounds=3, round_seconds=20, steady=0)
     torch.set_num_threads(1)
     samples = [SoundingShapes("test", 72)[place] for place in range(64)]
     pool = {n: torch.stack([s.inputs[n] for s in samples]) for n in samples[0].inputs}
@@ -262,10 +276,14 @@ def main() -> None:
         if options.seconds:
             place = Path(folder, "load")
             figures["load"] = load(place, options.clients, options.seconds, pool)
-        found = ratios(Path(folder), options.clients, options.rounds, options.round_seconds, pool)
-        figures["dasp beside plain inference"] = found
-        cost = found["dasp"]["processor_ms_per_request"]
-        figures["capacity"] = capacity(Path(folder), pool, cost)
+        if options.rounds:
+            given = options.clients, options.rounds, options.round_seconds, pool
+            found = figures[f"{METHOD} beside plain inference"] = ratios(Path(folder), *given)
+            cost = found[METHOD]["processor_ms_per_request"]
+            figures["capacity"] = capacity(Path(folder), pool, cost)
+        if options.steady:
+            place = Path(folder, "steady")
+            figures["memory"] = steady(place, options.clients, options.steady, pool)
     finish(options, "A served model under load", figures)
 
 

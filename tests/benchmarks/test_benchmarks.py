@@ -24,6 +24,7 @@ sys.path.insert(0, str(measuring.ROOT / "studies" / "full_evaluation"))
 import arithmetic
 import scaling
 import step
+import triage_cost
 
 NARROW = {"embed_dim": 12, "num_heads": 2, "depth": 1, "num_classes": 5}
 
@@ -66,13 +67,23 @@ def test_a_stream_is_loaded_and_adapted_to():
 
 def test_steps_of_dasp_are_forced_and_counted():
     model, met = CavMae(**NARROW), {"audio": 0.25, "video": 0.25, "nothing": 0.5}
-    counted = {case: step.arithmetic(model, case) for case in step.CASES}
+    counted = {case: step.arithmetic(step.build(case, model)) for case in step.CASES}
     assert counted["source"] < counted["nothing"] < counted["audio"]
     times = {case: [Seconds(place + 1.0, 1.0)] for place, case in enumerate(step.CASES)}
     found = step.figures_of(times, dict.fromkeys(step.CASES, 100.0), counted, met)
     assert found["stream"]["ratio"] == 0.25 * 2 + 0.25 * 3 + 0.5 * 4
     shares = step.shares(lambda: step.build("video", model)(step.vit_inputs(2)))
     assert sum(shares.values()) == pytest.approx(1, abs=0.01)
+
+
+def test_triage_learns_in_one_way_and_not_in_the_others():
+    model = CavMae(**NARROW)
+    clean = triage_cost.encoded(model, step.vit_inputs(8))
+    handles = {way: triage_cost.build(way, model, clean) for way in triage_cost.WAYS}
+    assert [handles[way](step.vit_inputs(2)).updated for way in handles] == [True, *[False] * 3]
+    counted = [step.arithmetic(handles[way]) for way in ("without learning", "triage")]
+    assert counted[0] < counted[1]
+    assert set(triage_cost.growth((3,), True, 1)) == {"3, triage", "3, without learning"}
 
 
 def test_encoders_are_timed_and_growth_is_fitted(monkeypatch):

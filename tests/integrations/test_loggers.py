@@ -19,9 +19,16 @@ def log(tmp_path, toy, batches):
     return tmp_path / "stream" / "events.jsonl"
 
 
+def logged(log):
+    return [event for event in dasp.events.read(log) if event["event"] == "batch"]
+
+
 def scores(log):
-    events = [event for event in dasp.events.read(log) if event["event"] == "batch"]
-    return [event["scores"]["audio"] for event in events]
+    return [event["scores"]["audio"] for event in logged(log)]
+
+
+def times(log):
+    return [event["time"] for event in logged(log)]
 
 
 def test_tensorboard(log, tmp_path):
@@ -30,11 +37,12 @@ def test_tensorboard(log, tmp_path):
     assert main(["log", str(log), "--folder", str(tmp_path / "runs")]) == 0
     found = EventAccumulator(str(tmp_path / "runs" / "stream"))
     found.Reload()
-    values = [one.value for one in found.Scalars("score/audio")]
-    assert values == pytest.approx(scores(log))
-    assert {"biased/audio", "norm/video", "missing/video", "updated"} <= set(
-        found.Tags()["scalars"]
-    )
+    said = found.Scalars("score/audio")
+    assert [one.value for one in said] == pytest.approx(scores(log))
+    assert [one.wall_time for one in said] == pytest.approx(times(log), abs=1e-3)
+    absent = [one.value for one in found.Scalars("missing/video")]
+    assert absent == [0.0] * (len(absent) - 1) + [1.0]
+    assert {"biased/audio", "norm/video", "updated"} <= set(found.Tags()["scalars"])
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -49,6 +57,7 @@ def test_mlflow(log, tmp_path, monkeypatch):
     assert run.info.status == "FINISHED"
     history = client.get_metric_history(run.info.run_id, "score/audio")
     assert [one.value for one in history] == pytest.approx(scores(log))
+    assert [one.timestamp / 1000 for one in history] == pytest.approx(times(log), abs=2e-3)
 
 
 def leveldb_records(data, block=32768):
@@ -78,14 +87,15 @@ def test_wandb_offline(log, tmp_path, monkeypatch):
     words = ["log", str(log), "--to", "wandb", "--folder", str(tmp_path / "runs")]
     assert main(words) == 0
     (file,) = (tmp_path / "runs").rglob("*.wandb")
-    found = []
+    found = {"score/audio": [], "_timestamp": []}
     for data in leveldb_records(file.read_bytes()):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
-        items = record.history.item
-        ours = [item for item in items if "score/audio" in (item.key, *item.nested_key)]
-        found += [float(item.value_json) for item in ours]
-    assert found == pytest.approx(scores(log))
+        for item in record.history.item:
+            for name in found.keys() & {item.key, *item.nested_key}:
+                found[name].append(float(item.value_json))
+    assert found["score/audio"] == pytest.approx(scores(log))
+    assert found["_timestamp"] == pytest.approx(times(log), abs=1e-3)
 
 
 def test_live_figures_and_results_of_a_benchmark(toy, batches, tmp_path, pytestconfig):

@@ -1,13 +1,14 @@
 import json
+import weakref
 
 import pytest
 import torch
 
-from dasp.core.errors import InputError, OptionError, StateError
+from dasp.core.errors import DataError, InputError, OptionError, StateError
 from dasp.methods.state import read_state
 from dasp.serve import replay
 from dasp.serve.journal import Journal, Record, read_records, segments
-from dasp.serve.worker import BusyError, ConflictError, run_again
+from dasp.serve.worker import OVERHEAD, BusyError, ConflictError, run_again
 
 
 def logits(answer):
@@ -128,6 +129,21 @@ def test_an_id_is_run_once_also_after_a_restart_and_names_one_batch(open_worker,
     assert worker.batches == 1
 
 
+def test_answers_are_remembered_within_a_bound_and_without_what_waited_for_them(
+    open_worker, stream, wait_until, monkeypatch
+):
+    first, second = stream(2)
+    worker = open_worker(window=0)
+    future = worker.submit(first, "a", "x")
+    answer, alive = future.result(120), weakref.ref(future)
+    del future
+    wait_until(lambda: alive() is None)
+    monkeypatch.setattr("dasp.serve.worker.REMEMBERED", len(answer) + OVERHEAD + 100)
+    worker.submit(second, "b", "y").result(120)
+    assert json.loads(worker.submit(second, "b", "y").result(120))["batch"] == 1
+    assert json.loads(worker.submit(first, "a", "x").result(120))["batch"] == 2  # forgotten
+
+
 def test_a_worker_continues_where_the_last_one_was(open_worker, make, stream):
     batches = stream(12)
     worker = open_worker(checkpoint_every=5, window=0)
@@ -189,6 +205,22 @@ def test_a_record_that_a_kill_has_cut_is_removed_and_a_damaged_one_is_named(open
     records.write_bytes(data)
     with pytest.raises(Exception, match=r"record at byte \d+ is damaged"):
         open_worker()
+
+
+def test_records_can_be_read_without_inputs_and_damage_is_still_named(open_worker, stream):
+    worker = open_worker(window=0)
+    for one in stream(2):
+        worker.submit(one).result(120)
+    worker.journal.close()
+    path = worker.journal.last.records
+    whole, light = list(read_records(path)), list(read_records(path, inputs=False))
+    assert [(r.kind, r.facts) for r in whole] == [(r.kind, r.facts) for r in light]
+    assert [bool(r.tensors) for r in light] == [False, False, True, False, True]
+    data = path.read_bytes()
+    place = data.index(b'"kind":"batch"')
+    path.write_bytes(data[:place] + b"\0" * 8 + data[place + 8 :])
+    with pytest.raises(DataError, match="is damaged"):
+        list(read_records(path, inputs=False))
 
 
 def test_a_full_disk_costs_no_prediction_and_teaches_nothing(

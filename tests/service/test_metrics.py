@@ -70,8 +70,12 @@ def test_an_adaptation_counts_what_happens(batches, tmp_path):
         "missing": {"audio": 1, "video": 0},
     }  # fmt: skip
     assert sum(tta.counters["flags"].values()) >= 2
-    tta(batches[1])
+    assert "dasp_confidence NaN\n" in dasp.adapt(Toy(seed=1), "dasp").metrics()
+    sure = tta(batches[1]).logits.softmax(1).amax(1).mean()
     text = tta.metrics()
+    assert float(re.search(r"^dasp_confidence (\S+)", text, re.MULTILINE)[1]) == pytest.approx(
+        float(sure)
+    )
     assert "dasp_batches_total 8.0\n" in text
     assert "dasp_batch_index 1.0\n" in text
     assert re.search(r'dasp_score\{modality="video"\} 0\.\d+', text)

@@ -48,7 +48,7 @@ def _send_events(source: Path, to: str, folder: Path, name: str, follow: bool) -
     sent = 0
     with open_logger(to, folder, name, settings) as logger:
         for event in _batches(source, events, follow):
-            logger.log(event["batch"], event_figures(event))
+            logger.log(event["batch"], event_figures(event), event.get("time"))
             sent += 1
     print(f"sent {sent} batches of {source} to {to} in {folder}")
 

@@ -18,12 +18,15 @@ A number that is not finite is null, so that every line is JSON.
 import errno
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from dasp.core.errors import DataError, OptionError
 from dasp.core.types import Outcome
@@ -164,6 +167,7 @@ class Recorder:
         self._about, self._begun, self._warned = about, False, False
         self._fit: list[Event] = []
         self._scores: Mapping[str, float] = {}  # of the last batch
+        self._logits: Tensor | None = None  # of the last batch
         self._last_time = 0.0
 
     def count(self, outcome: Outcome, present: Collection[str], frozen: bool) -> None:
@@ -173,6 +177,7 @@ class Recorder:
             counters.add(frozen=1)
             return
         self._scores, self._last_time = found.scores if found else {}, time.time()
+        self._logits = outcome.logits
         counters.add_each("missing", self._missing(present))
         counters.add_each("flags", found.biased if found else ())
         counters.add(rejections=bool(outcome.rejected), rollbacks=bool(outcome.rollback))
@@ -230,9 +235,17 @@ class Recorder:
             self.counters,
             batch_index=("Batches processed since the last reset", index),
             last_batch_timestamp_seconds=("Time of the last batch", self._last_time),
-            score=("Redundancy in the last batch", self._scores),
+            score=("Diagnosis score in the last batch", self._scores),
+            confidence=("Mean highest class probability in the last batch", self._confidence()),
             adapter_norm=("Distance of the adapters from their source state", norms),
         )
+
+    def _confidence(self) -> float:
+        """Return the mean probability of the predicted classes; NaN if nothing was predicted."""
+        if self._logits is None:
+            return math.nan
+        highest = self._logits.softmax(dim=1).amax(dim=1)
+        return float(highest[highest.isfinite()].mean())
 
     def _write(self, event: Event, counted: bool = False) -> None:
         """Write an event at its place among the batches: if `counted`, it is the last of them."""

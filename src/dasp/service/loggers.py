@@ -31,8 +31,8 @@ class RunLogger(AbstractContextManager["RunLogger"]):
         """Begin a run of that name with its settings, in files below a directory."""
 
     @abstractmethod
-    def log(self, step: int, figures: Figures) -> None:
-        """Record figures at a step."""
+    def log(self, step: int, figures: Figures, when: float | None = None) -> None:
+        """Record figures at a step that took place at a time in seconds since 1970, now or then."""
 
     @abstractmethod
     def close(self) -> None:
@@ -48,12 +48,12 @@ class TensorBoardLogger(RunLogger):
     def __init__(self, folder: Path, name: str, settings: Mapping[str, str]) -> None:
         self._writer = extra("torch.utils.tensorboard", "loggers").SummaryWriter(str(folder / name))
         rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
-        self._writer.add_text("settings", f"| | |\n|---|---|\n{rows}")
+        self._writer.add_text("settings", f"| setting | value |\n|---|---|\n{rows}")
 
-    def log(self, step: int, figures: Figures) -> None:
+    def log(self, step: int, figures: Figures, when: float | None = None) -> None:
         """Record figures at a step."""
         for key, value in figures.items():
-            self._writer.add_scalar(key, value, step)
+            self._writer.add_scalar(key, value, step, when)
 
     def close(self) -> None:
         """End the run."""
@@ -71,9 +71,9 @@ class WandbLogger(RunLogger):
             dir=str(folder), project="dasp", name=name, config=dict(settings), mode=mode
         )
 
-    def log(self, step: int, figures: Figures) -> None:
+    def log(self, step: int, figures: Figures, when: float | None = None) -> None:
         """Record figures at a step."""
-        self._run.log(dict(figures), step=step)
+        self._run.log({**figures, **({} if when is None else {"_timestamp": when})}, step=step)
 
     def close(self) -> None:
         """End the run."""
@@ -95,10 +95,11 @@ class MlflowLogger(RunLogger):
         for key, value in settings.items():
             self._client.log_param(self._run, key, value)
 
-    def log(self, step: int, figures: Figures) -> None:
+    def log(self, step: int, figures: Figures, when: float | None = None) -> None:
         """Record figures at a step."""
+        milliseconds = None if when is None else int(1000 * when)
         for key, value in figures.items():
-            self._client.log_metric(self._run, key, value, step=step)
+            self._client.log_metric(self._run, key, value, milliseconds, step)
 
     def close(self) -> None:
         """End the run."""
@@ -149,8 +150,9 @@ def _figures(event: Event) -> Iterator[tuple[str, float]]:
     for name, norm in (event.get("norms") or {}).items():
         if norm is not None:
             yield f"norm/{name}", float(norm)
-    for name in event.get("missing") or ():
-        yield f"missing/{name}", 1.0
+    for present, names in enumerate((event.get("missing"), event.get("present"))):
+        for name in names or ():
+            yield f"missing/{name}", 1.0 - present
     if event.get("loss") is not None:
         yield "loss", float(event["loss"])
     for name in ("updated", "rejected", "rollback"):

@@ -25,7 +25,7 @@ export class Charts {
   }
 
   #scores() {
-    const { modalities, profile: log, watched } = this.about;
+    const { modalities, profile: log, watched, mode } = this.about;
     const series = modalities.flatMap((name) => {
       const look = modalityLook(name, modalities);
       const limit = { ...look, label: `threshold of ${name}`, dash: "1 3", soft: true, value: (p) => p.limits[name] };
@@ -34,7 +34,7 @@ export class Charts {
     const one = { label: "threshold", colour: "ink", dash: "1 3", value: (p) => common(p.limits) };
     const range = (all) => (log ? [0.1, Math.max(10, ...all) * 1.3] : [0, Math.max(0.5, ...all) * 1.08]);
     const title = log ? "Distance from clean" : "Redundancy";
-    const about = `How ${log ? "far each sensor is from clean" : "redundant each sensor’s features are"}; above the dotted threshold ${watched} calls it biased.`;
+    const about = `How ${log ? "far each sensor is from clean" : "redundant each sensor’s features are"}; above the dotted threshold${mode === "monitor" ? " (if the log tells it)" : ""} ${watched} calls it biased.`;
     return new Chart(this.place, { title, about, series: [...series, one], range, log, format: short });
   }
 
