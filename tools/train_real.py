@@ -1,12 +1,14 @@
 """Train the source models of recordings: `python tools/train_real.py NAME --root DIR`.
 
     python tools/train_real.py dsa_0 --root DIR     # two minutes on two free cores
+    python tools/train_real.py dsa_units_0 --root DIR   # the same, with body units as sensors
     python tools/train_real.py grid_0 --root DIR    # ten minutes
     python tools/train_real.py dsa_0 --root DIR --leave-out p3   # trained on all but p3
 
 `grid_0`, `_1`, `_2` are small CAV-MAEs of spoken words, trained on the sentences of the split
-"train"; `dsa_0`, `_1`, `_2` CNNs of body-worn sensors, trained on people p1 to p5. Only undamaged
-recordings are used. The recipes were chosen by the accuracy on the split "validation"; no test
+"train"; `dsa_0`, `_1`, `_2` CNNs of body-worn sensors, trained on people p1 to p5, whose modalities
+are the kinds of sensor; those of `dsa_units_0` are the body units. Only undamaged recordings are
+used. The recipes were chosen by the accuracy on the split "validation"; no test
 person or sentence was looked at. Weights are kept in half precision: the last row of the table
 printed is the last epoch, rounded to it.
 
@@ -32,7 +34,7 @@ from dasp.core.errors import OptionError
 from dasp.core.files import atomic_path
 from dasp.core.progress import bars
 from dasp.core.seeding import batch_seed, numpy_generator
-from dasp.core.sensors import SENSORS
+from dasp.core.sensors import BODY_UNITS, SENSORS
 from dasp.data import grid, inertial
 from dasp.data.loading import run_jobs
 from dasp.models import CavMaeClips, InertialNet, save_weights
@@ -60,12 +62,14 @@ GRID_SIZES = {
     "num_classes": len(grid.WORDS),
 }  # fmt: skip
 DSA_SIZES = {
-    "channels": dict.fromkeys(SENSORS, 15), "widths": [32, 48], "embed_dim": 64, "dropout": 0.2,
-    "num_classes": len(inertial.ACTIVITIES),
+    "channels": dict.fromkeys(SENSORS, 3 * len(BODY_UNITS)), "widths": [32, 48], "embed_dim": 64,
+    "dropout": 0.2, "num_classes": len(inertial.ACTIVITIES),
 }  # fmt: skip
+UNIT_SIZES = DSA_SIZES | {"channels": dict.fromkeys(BODY_UNITS, 3 * len(SENSORS))}
 RECIPES = {
     **{f"grid_{seed}": Recipe("grid", seed, 24, 32, sizes=GRID_SIZES) for seed in range(3)},
     **{f"dsa_{seed}": Recipe("dsa", seed, 10, 64, sizes=DSA_SIZES) for seed in range(3)},
+    "dsa_units_0": Recipe("dsa", 0, 10, 64, sizes=UNIT_SIZES),
 }
 
 
@@ -123,13 +127,18 @@ def _read_word(clip: grid.WordClip) -> tuple[NDArray[np.uint8], NDArray[np.float
 class Body:
     """Segments of body-worn sensors in memory; while trained on, they begin at another time."""
 
-    def __init__(self, segments: Sequence[inertial.Segment], seed: int | None = None) -> None:
+    def __init__(
+        self,
+        segments: Sequence[inertial.Segment],
+        modalities: Sequence[str],
+        seed: int | None = None,
+    ) -> None:
         values = np.stack(list(run_jobs(_read_segment, segments)))  # (n, 125, 5, 3, 3)
         self._inputs = {
             name: torch.stack(
                 [inertial.model_input(inertial.triads_of(each, name), name) for each in values]
             )
-            for name in SENSORS
+            for name in modalities
         }
         self._labels = torch.tensor([segment.label for segment in segments])
         self._seed, self._rng = seed, np.random.default_rng(0)
@@ -198,7 +207,8 @@ def _examples(recipe: Recipe, root: Path, cache: Path, leave_out: str | None) ->
         measured = inertial.people_of(leave_out)
         people = tuple(person for person in inertial.PEOPLE if person not in measured)
     found = [inertial.find_segments(root, each) for each in (people, measured)]
-    return Body(found[0], recipe.seed), Body(found[1])
+    modalities = tuple(recipe.sizes["channels"])
+    return Body(found[0], modalities, recipe.seed), Body(found[1], modalities)
 
 
 def main(
@@ -210,7 +220,7 @@ def main(
     """Train a source model of recordings, or all of a data set.
 
     Args:
-        name: The model to train, or grid or dsa for its three.
+        name: The model to train, or grid or dsa for all of a data set.
         root: Directory of the recordings.
         out: Directory for the weights and checkpoints.
         leave_out: Of dsa: a person, such as p3; the model is trained on all others and measured

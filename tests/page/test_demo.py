@@ -2,8 +2,10 @@ import csv
 from io import StringIO
 
 import pytest
+import torch
 
 from dasp.core.errors import DataError, OptionError
+from dasp.core.sensors import BODY_UNITS
 from dasp.data.inertial import ACTIVITIES
 from dasp.page.demo import CHOICES, FIRST, Demo
 from dasp.page.export import csv_text
@@ -89,17 +91,20 @@ def test_body_worn_sensors_are_the_second_stage(tmp_path):
             for number in range(1, 61):
                 (folder / f"s{number:02d}.txt").write_text(f"{row}\n" * 125)
     stream = WornStream(tmp_path, batch=4, pool=8)
-    stream.control({"do": "corrupt", "modality": "gyroscope", "corruption": "noise", "severity": 5})
+    stream.control({"do": "corrupt", "modality": "left_leg", "corruption": "noise", "severity": 5})
     batch = stream.next()
-    assert set(batch.inputs) == {"accelerometer", "gyroscope", "magnetometer"}
-    assert batch.inputs["gyroscope"].shape == (4, 15, 125)
-    assert batch.inputs["gyroscope"].std() > 0.1 > batch.inputs["accelerometer"].std()
-    assert batch.truth == {"gyroscope": "noise 5"}
-    assert batch.originals["gyroscope"] != batch.pictures[0]["gyroscope"]
+    assert tuple(batch.inputs) == BODY_UNITS
+    assert batch.inputs["left_leg"].shape == (4, 9, 125)
+    still = batch.inputs["torso"]
+    assert (batch.inputs["left_leg"] - still).std() > 0.1
+    assert torch.equal(batch.inputs["right_leg"], still)
+    assert batch.truth == {"left_leg": "noise 5"}
+    assert batch.originals["left_leg"] != batch.pictures[0]["left_leg"]
+    assert {name for scene in stream.story for name in scene.damage} == set(BODY_UNITS)
     made = Demo("DASP", root=tmp_path, stream=BuiltInStream(batch=2, pool=2))
     assert made.control({"do": "stage", "value": "worn on the body"})
     made.reset()
-    assert made.about()["modalities"] == ["accelerometer", "gyroscope", "magnetometer"]
+    assert made.about()["modalities"] == list(BODY_UNITS)
     assert made.about()["title"] == "dasp: sensors worn on the body"
 
 

@@ -148,11 +148,12 @@ def _take_to(
 def evaluate(model: nn.Module, examples: Examples, batch: int = 128) -> dict[str, float]:
     """Return the accuracy (%) of "fused" and of each part, from global counts.
 
-    A part is one modality, or several but not all, such as "audio+video" of three.
+    A part is one modality, or two of three, such as "audio+video".
     """
     assert isinstance(model, MultiModalModel)
     model.eval()
-    sizes = range(1, len(model.modalities))
+    count = len(model.modalities)
+    sizes = range(1, count if count <= 3 else 2)  # five have 31 subsets: too many to read
     some = [names for size in sizes for names in combinations(model.modalities, size)]
     parts = {"fused": model.modalities} | {"+".join(names): names for names in some}
     right = dict.fromkeys(parts, 0)

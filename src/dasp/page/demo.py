@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from dasp.bench.plan import data_options
 from dasp.core.errors import OptionError, unknown_name
-from dasp.core.sensors import SENSORS
+from dasp.core.sensors import BODY_UNITS
 from dasp.core.types import Inputs
 from dasp.data import inertial
 from dasp.data.shapes import NAMES, SoundingShapes
@@ -79,7 +79,7 @@ def stages(root: Path | None = None) -> dict[str, Stage | str]:
         inertial.find_segments(root, inertial.people_of("test"))  # an error names what is missing
         found["worn on the body"] = Stage(
             "dasp: sensors worn on the body",
-            "dsa_0",
+            "dsa_units_0",
             "dsa",
             inertial.ACTIVITIES,
             lambda: WornStream(root),
@@ -96,11 +96,11 @@ def _worn(root: Path) -> list[Inputs]:
     """Return clean segments of the wearers, which are not in the stream: people differ too much."""
     chosen = inertial.find_segments(root, inertial.people_of("test"))[-CLEAN_SAMPLES:]
     signals: dict[str, Tensor] = {}
-    for name in SENSORS:
+    for name in BODY_UNITS:
         views = inertial.InertialSamples(chosen, name)
         signals[name] = torch.stack([views[i].inputs[name] for i in range(len(chosen))])
     starts = range(0, len(chosen), CLEAN_BATCH)
-    return [{name: signals[name][i : i + CLEAN_BATCH] for name in SENSORS} for i in starts]
+    return [{name: signals[name][i : i + CLEAN_BATCH] for name in BODY_UNITS} for i in starts]
 
 
 def build_lanes(

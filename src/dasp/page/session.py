@@ -204,19 +204,19 @@ def explain(point: Point, watched: str, compares: bool) -> str | None:
     said = []
     flagged = set(point["biased"])
     for name in scores:
-        what = f"its score {_short(scores[name])}"
+        what, words = f"its score {_short(scores[name])}", name.replace("_", " ")
         edge = f" threshold {_short(limits[name])}" if name in limits else " threshold"
         if name in flagged and name not in truth:
-            said.append(f"False alarm: {name} is clean, but {what} is above the{edge}.")
+            said.append(f"False alarm: {words} is clean, but {what} is above the{edge}.")
         elif name in truth and name not in flagged and compares and set(scores) <= set(truth):
             said.append(
-                f"Missed: {name}. Every sensor is damaged, and {watched} compares them with each "
+                f"Missed: {words}. Every sensor is damaged, and {watched} compares them with each "
                 "other, so the least unusual one always passes for healthy."
             )
         elif name in truth and name not in flagged:
             than = "the other sensor's" if compares else "that of clean samples"
             said.append(
-                f"Missed: {name}. Although it is damaged, {what} stays below the{edge}: it hardly "
+                f"Missed: {words}. Although it is damaged, {what} stays below the{edge}: it hardly "
                 f"differs from {than}."
             )
     return " ".join(said) or None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dasp.core.errors import InputError, OptionError, unknown_name
-from dasp.core.sensors import SENSORS
+from dasp.core.sensors import BODY_UNITS
 from dasp.core.types import Batch, Inputs
 from dasp.corruptions import names
 from dasp.data import inertial
@@ -107,11 +107,12 @@ def _sounds(inputs: Inputs, rate: int) -> dict[int, bytes]:
 
 @dataclass(frozen=True)
 class Scene:
-    """A stretch of a story: what is said, how many batches, and the damage {modality: corruption}.
+    """A stretch of a story: title, what is said, how many batches, damage {modality: corruption}.
 
     The damage is of severity 5.
     """
 
+    title: str
     caption: str
     batches: int
     damage: Mapping[str, str] = field(default_factory=dict)
@@ -152,12 +153,11 @@ class StageStream(ABC):
     def about(self) -> dict[str, Any]:
         """Return how a page shows it, the commands it accepts, and the corruptions to choose."""
         can = ["order", "severity", "corrupt"]
-        scenes = [", ".join(c for c in scene.damage.values()) or "clean" for scene in self.story]
         return {
             "mode": "demo",
             "can": can,
             "corruptions": self.corruptions(),
-            "scenes": [words.replace("_", " ") for words in scenes],
+            "scenes": [scene.title for scene in self.story],
         }
 
     def state(self) -> dict[str, Any]:
@@ -277,25 +277,25 @@ class BuiltInStream(StageStream):
 
 
 class WornStream(StageStream):
-    """Segments of body-worn sensors of the test people, from a directory of the user's."""
+    """Segments of the test people, from a directory of the user's; body units are modalities."""
 
     def __init__(self, root: Path, batch: int = BATCH, pool: int = POOL) -> None:
         people = inertial.people_of("test")
         self._segments = inertial.find_segments(root, people)[:pool]
-        order = [Domain(*steps[0], 5) for steps in worn.steps("interleaved", "sensors")]
+        order = [Domain(*steps[0], 5) for steps in worn.steps("interleaved", "units")]
         super().__init__(WORN_STORY, order, batch, len(self._segments))
 
     def corruptions(self) -> dict[str, list[str]]:
-        """Return the corruptions of each kind of sensor."""
-        return {name: list(worn.CORRUPTIONS) for name in SENSORS}
+        """Return the corruptions of each unit."""
+        return {name: list(worn.CORRUPTIONS) for name in BODY_UNITS}
 
     def batch(self, places: Sequence[int], damages: Mapping[str, DomainDamage]) -> StreamBatch:
-        """Return the signals of each kind of sensor, with pictures of them."""
+        """Return the signals of each unit, with pictures of them."""
         chosen = [self._segments[place] for place in places]
         inputs: dict[str, Tensor] = {}
         pictures: list[dict[str, str]] = [{} for _ in range(SHOWN)]
         originals: dict[str, str] = {}
-        for name in SENSORS:
+        for name in BODY_UNITS:
             made = inertial.InertialSamples(chosen, name, damages.get(name))
             inputs[name] = torch.stack([made[i].inputs[name] for i in range(len(chosen))])
             for picture, signal in zip(pictures, inputs[name], strict=False):
@@ -317,25 +317,29 @@ def _one_of(kind: str, value: Any, known: Sequence[Any]) -> Any:
 
 
 SHAPES_STORY = (
-    Scene("Both sensors are clean, and all methods answer like the model as trained.", 6),
+    Scene("clean", "Both sensors are clean, and all methods answer like the model as trained.", 6),
     Scene(
+        "traffic",
         "Traffic drowns the sound. Nobody tells the model, and there are no labels.",
         18,
         {"audio": "traffic"},
     ),
-    Scene("The traffic has passed, and the lens fogs up.", 14, {"video": "fog"}),
-    Scene("Now both at once: traffic and fog.", 16, {"audio": "traffic", "video": "fog"}),
-    Scene("Both sensors are clean again.", 8),
+    Scene("fog", "The traffic has passed, and the lens fogs up.", 14, {"video": "fog"}),
+    Scene("both", "Now both at once: traffic and fog.", 16, {"audio": "traffic", "video": "fog"}),
+    Scene("clean", "Both sensors are clean again.", 8),
 )
 WORN_STORY = (
-    Scene("Two people whom the model has never seen; all sensors are clean.", 6),
-    Scene("The gyroscopes drift.", 14, {"gyroscope": "drift"}),
-    Scene("The accelerometers lose their calibration.", 14, {"accelerometer": "gain"}),
-    Scene("The magnetometers are near iron.", 14, {"magnetometer": "bias"}),
+    Scene("clean", "Two people whom the model has never seen; all five units are clean.", 6),
+    Scene("torso", "The unit on the torso drifts with the heat.", 10, {"torso": "drift"}),
+    Scene("right arm", "The right arm's unit loses its calibration.", 10, {"right_arm": "gain"}),
+    Scene("left arm", "The left arm's unit picks up noise.", 10, {"left_arm": "noise"}),
+    Scene("right leg", "The right leg's unit has slipped.", 10, {"right_leg": "rotation"}),
+    Scene("left leg", "Axes of the left leg's unit die.", 10, {"left_leg": "dead_axis"}),
     Scene(
-        "Accelerometers and gyroscopes are damaged at once.",
-        14,
-        {"accelerometer": "gain", "gyroscope": "drift"},
+        "two at once",
+        "Now two at once: the torso's unit drifts, and the right leg's has slipped.",
+        12,
+        {"torso": "drift", "right_leg": "rotation"},
     ),
-    Scene("All sensors are clean again.", 8),
+    Scene("clean", "All units are clean again.", 8),
 )

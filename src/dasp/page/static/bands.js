@@ -2,7 +2,7 @@
 
 import { html, svg } from "./draw.js";
 import { LEFT, timeAxis, times } from "./chart.js";
-import { listed, modalityLook } from "./look.js";
+import { listed, modalityLook, plain } from "./look.js";
 
 const ROW = 20;
 const GAP = 5;
@@ -41,7 +41,7 @@ export class Bands {
     parts.push(...timeAxis(first, last, x, height, width));
     this.drawing.replaceChildren(...parts);
     const now = shown.at(-1);
-    this.drawing.setAttribute("aria-label", now ? `Now diagnosed: ${listed(now.biased) || "nothing"}.` : "");
+    this.drawing.setAttribute("aria-label", now ? `Now diagnosed: ${listed(now.biased.map(plain)) || "nothing"}.` : "");
   }
 
   #rows(shown) {
@@ -65,7 +65,7 @@ export class Bands {
   #row(row, shown, x, y, width) {
     const base = { x: LEFT, y: y + 1, width: width - LEFT - 10, height: ROW - 2, class: "track" };
     const parts = [svg("rect", base)];
-    parts.push(svg("text", { x: LEFT - 6, y: y + ROW / 2 + 4, "text-anchor": "end" }, row.name.slice(0, 6)));
+    parts.push(svg("text", { x: LEFT - 6, y: y + ROW / 2 + 4, "text-anchor": "end" }, fitted(plain(row.name), LEFT)));
     for (const { from, to, word } of stretches(shown, row.word)) {
       const [left, right] = [x(from - 0.5), x(to + 0.5)];
       const area = { x: left, y: y + 1, width: Math.max(right - left - 1, 1), height: ROW - 2 };
@@ -100,7 +100,7 @@ export function stretches(points, word) {
 }
 
 function hatches() {
-  const lines = ["M0 8L8 0", "M0 0L8 8", "M4 0V8", "M0 4H8"];
+  const lines = ["M0 8L8 0", "M0 0L8 8", "M4 0V8", "M0 4H8", "M0 0L8 8M0 8L8 0"];
   const patterns = lines.map((d, place) => {
     const pattern = svg("pattern", { id: `hatch${place}`, width: 8, height: 8, patternUnits: "userSpaceOnUse" });
     pattern.append(svg("path", { class: "hatch", d }));

@@ -2,7 +2,7 @@
 
 import { html, path, scale, svg, ticks } from "./draw.js";
 
-export const LEFT = 44;
+export const LEFT = 60;
 const RIGHT = 10;
 const TOP = 6;
 const BOTTOM = 20;

@@ -3,7 +3,7 @@
 import { Bands } from "./bands.js";
 import { Chart } from "./chart.js";
 import { html } from "./draw.js";
-import { laneLook, listed, modalityLook, percent, short } from "./look.js";
+import { laneLook, listed, modalityLook, percent, plain, short } from "./look.js";
 
 export class Charts {
   constructor(place, about) {
@@ -28,8 +28,8 @@ export class Charts {
     const { modalities, profile: log, watched, mode } = this.about;
     const series = modalities.flatMap((name) => {
       const look = modalityLook(name, modalities);
-      const limit = { ...look, label: `threshold of ${name}`, dash: "1 3", soft: true, value: (p) => p.limits[name] };
-      return [{ ...look, wide: true, label: name, value: (p) => p.scores[name] }, limit];
+      const limit = { ...look, label: `threshold of ${plain(name)}`, dash: "1 3", soft: true, value: (p) => p.limits[name] };
+      return [{ ...look, wide: true, label: plain(name), value: (p) => p.scores[name] }, limit];
     });
     const one = { label: "threshold", colour: "ink", dash: "1 3", value: (p) => common(p.limits) };
     const range = (all) => (log ? [0.1, Math.max(10, ...all) * 1.3] : [0, Math.max(0.5, ...all) * 1.08]);
@@ -64,7 +64,7 @@ export class Charts {
       const [name, kind] = part.split(" ");
       const look = modalities.includes(name) ? modalityLook(name, modalities) : { colour: "ink" };
       const stable = kind === "stable";
-      return { ...look, label: part, dash: stable ? "2 3" : "", wide: !stable, value: (p) => p.norms[part] };
+      return { ...look, label: plain(part), dash: stable ? "2 3" : "", wide: !stable, value: (p) => p.norms[part] };
     });
     const about = `How far the adapters of ${watched} are from where they began. One that rests stays level.`;
     const range = (all) => [0, Math.max(1e-6, ...all) * 1.08];
@@ -81,7 +81,7 @@ export function changesOf(points) {
 export function verdict(point, about) {
   if (!Object.keys(point.scores).length) return `${about.watched} makes no diagnosis.`;
   const sure = (name) => (point.probability?.[name] == null ? "" : ` (${Math.round(100 * point.probability[name])}% sure)`);
-  const found = listed(point.biased.map((name) => name + sure(name)));
+  const found = listed(point.biased.map((name) => plain(name) + sure(name)));
   return found ? `${about.watched} says: ${found} ${point.biased.length > 1 ? "look" : "looks"} damaged.` : `${about.watched} says: nothing looks damaged.`;
 }
 

@@ -1,13 +1,17 @@
 // The controls: run, speed, damage. They send commands and show the state that the server reports.
 
 import { html } from "./draw.js";
+import { plain } from "./look.js";
 import { tell } from "./story.js";
 
-// Damage to try with one click, by the modalities that it needs.
+// Damage to try with one click, of severity 5; all other sensors are clean.
 const TRIES = [
-  ["traffic in the sound", { audio: "traffic 5", video: "gaussian_noise 0" }],
-  ["a lens without contrast", { audio: "traffic 0", video: "contrast 5" }],
-  ["both at once", { audio: "traffic 5", video: "fog 5" }],
+  ["traffic in the sound", { audio: "traffic" }],
+  ["a lens without contrast", { video: "contrast" }],
+  ["both at once", { audio: "traffic", video: "fog" }],
+  ["a unit that slipped", { right_leg: "rotation" }],
+  ["noise in the left arm", { left_arm: "noise" }],
+  ["both arms drift", { right_arm: "drift", left_arm: "drift" }],
 ];
 
 export class Controls {
@@ -30,9 +34,8 @@ export class Controls {
 
   #tries() {
     const known = this.about.corruptions;
-    const clean = Object.fromEntries(Object.entries(known).map(([name, kinds]) => [name, `${kinds[0]} 0`]));
     const fitting = TRIES.filter(([, wanted]) => Object.keys(wanted).every((name) => name in known));
-    return [...fitting, ["all clean", clean]].map(([words, wanted]) => {
+    return [...fitting, ["all clean", {}]].map(([words, wanted]) => {
       const button = html("button", { type: "button" }, words);
       button.addEventListener("click", () => this.#tryOut(wanted));
       return button;
@@ -40,9 +43,9 @@ export class Controls {
   }
 
   #tryOut(wanted) {
-    for (const [modality, words] of Object.entries(wanted)) {
-      const [corruption, severity] = words.split(" ");
-      this.send({ do: "corrupt", modality, corruption, severity: Number(severity) });
+    for (const [modality, kinds] of Object.entries(this.about.corruptions)) {
+      const corruption = wanted[modality] ?? kinds[0];
+      this.send({ do: "corrupt", modality, corruption, severity: modality in wanted ? 5 : 0 });
     }
     this.send({ do: "play" });
   }
@@ -51,13 +54,13 @@ export class Controls {
     place.replaceChildren();
     options(this.parts.severity, [1, 2, 3, 4, 5], (one) => `${one}`);
     for (const [name, kinds] of Object.entries(this.about.corruptions)) {
-      const kind = html("select", { "aria-label": `Corruption of ${name}` });
-      options(kind, kinds, (one) => one.replaceAll("_", " "));
-      const level = html("input", { type: "range", min: 0, max: 5, step: 1, "aria-label": `Severity of ${name}` });
+      const kind = html("select", { "aria-label": `Corruption of ${plain(name)}` });
+      options(kind, kinds, plain);
+      const level = html("input", { type: "range", min: 0, max: 5, step: 1, "aria-label": `Severity of ${plain(name)}` });
       const shown = html("output", {});
       kind.addEventListener("change", () => this.#corrupt(name, Number(level.value) || 5));
       level.addEventListener("input", () => this.#corrupt(name, Number(level.value)));
-      place.append(html("fieldset", {}, html("legend", {}, name), kind, html("label", { class: "level" }, level, shown)));
+      place.append(html("fieldset", {}, html("legend", {}, plain(name)), kind, html("label", { class: "level" }, level, shown)));
       this.damage[name] = { kind, level, shown };
     }
   }

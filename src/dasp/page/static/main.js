@@ -5,7 +5,7 @@ import { Connection } from "./connection.js";
 import { Controls, wire } from "./controls.js";
 import { wireDrop } from "./dropped.js";
 import { savePng } from "./export.js";
-import { listed } from "./look.js";
+import { listed, plain } from "./look.js";
 import { Samples } from "./samples.js";
 import { Story } from "./story.js";
 
@@ -109,7 +109,7 @@ function say(words, point) {
 function really({ truth }) {
   if (!truth) return "";
   if ("" in truth) return `This stretch of the stream: ${truth[""]}.`;
-  const words = Object.entries(truth).map(([name, damage]) => `${name}, ${damage}`);
+  const words = Object.entries(truth).map(([name, damage]) => `${plain(name)}, ${damage}`);
   return words.length ? `Really damaged: ${listed(words)}.` : "Really: all sensors are clean.";
 }
 

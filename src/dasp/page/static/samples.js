@@ -1,7 +1,7 @@
 // The samples of the newest batch: pictures, a sound to play, true and predicted classes.
 
 import { html, svg } from "./draw.js";
-import { laneLook, percent } from "./look.js";
+import { laneLook, percent, plain } from "./look.js";
 
 export class Samples {
   constructor(section, about) {
@@ -44,7 +44,10 @@ export class Samples {
     if (!sample?.originals) return this.pair.replaceChildren();
     const column = (words, pictures, sound) => {
       const names = Object.keys(pictures).sort().reverse();
-      const images = names.map((name) => html("img", { src: pictures[name], alt: `${name}, ${words}`, title: name }));
+      const images = names.map((name) => {
+        const image = html("img", { src: pictures[name], alt: `${plain(name)}, ${words}`, title: plain(name) });
+        return names.length > 2 ? html("label", {}, image, plain(name)) : image; // three alike need their names
+      });
       const play = html("button", { type: "button", class: "sound", "aria-label": `Play the sound, ${words}` }, "▶ listen");
       play.addEventListener("click", () => this.#listen(sound, play));
       return html("figure", {}, html("figcaption", {}, words), html("div", { class: "pictures" }, ...images, ...(sound == null ? [] : [play])));
@@ -71,8 +74,8 @@ export class Samples {
     while (card.pictures.querySelectorAll("img").length < names.length) card.pictures.prepend(html("img"));
     [...card.pictures.querySelectorAll("img")].forEach((image, i) => {
       image.src = sample.pictures[names[i]];
-      image.alt = `${names[i]} of a sample${sample.class ? `: ${sample.class}` : ""}`;
-      image.title = names[i];
+      image.alt = `${plain(names[i])} of a sample${sample.class ? `: ${sample.class}` : ""}`;
+      image.title = plain(names[i]);
     });
     if (sample.sound && !card.play.isConnected) card.pictures.append(card.play);
     if (!sample.sound) card.play.remove();
