@@ -93,7 +93,7 @@ SUITE = (
     Benchmark("serving_memory", 8, f"{MEMORY} 480", f"{MEMORY} 60", "benchmarks/serving.py"),
     Benchmark("step", 40, quick="--batch 4 --rounds 1"),
     Benchmark("profile", 1, f"{PROFILE} 16", f"{PROFILE} 4", "benchmarks/step.py"),
-    Benchmark("triage_cost", 3, quick="--batch 1 --rounds 1"),
+    Benchmark("triage_cost", 2, quick="--rounds 1"),
     Benchmark("grid", 15, "--vit 3", "--samples 16"),
     Benchmark("store", 4, quick="--rows 64 --rounds 1"),
     Benchmark("loading", 8, quick="--rounds 1"),

@@ -1,20 +1,21 @@
 """Compare lr="auto" with the default and the tuned rate of each method, on validation data.
 
-    python studies/rate/auto_rate.py sounding_shapes_1 sounding_shapes_depth_0
-    python studies/rate/auto_rate.py dsa_1 --root DIR/dsa
-    python studies/rate/auto_rate.py grid_1 --root DIR/grid --methods dasp tent
+    python studies/rate/auto_rate.py dsa_1 grid_1 --root DIR   # recordings: DIR/dsa, DIR/grid
+    python studies/rate/auto_rate.py sounding_shapes_1 sounding_shapes_depth_0 --methods dasp tent
 
 Two streams per model, never reset: all sensors damaged in turn, and one of them. No test sample is
 read. The rates differ, all other options are those of src/dasp/plans/options, which has the tuned
 rates, chosen on the first model of each data set. A method that keeps its published rate is not
-run with "auto". What is done is not done again. docs/own_model.md has the table.
+run with "auto". What is done is not done again. docs/own_model.md has the tables.
 """
 
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import torch
 import tyro
+from numpy.typing import NDArray
 
 import dasp
 from dasp.bench.datasets import DataOptions
@@ -33,14 +34,22 @@ STREAMS = {
 }
 SAMPLES = 64  # per domain: one batch
 ALLOWED = 0.3  # points that lr="auto" may lose against the default
+Cells = dict[str, str]  # by the method's name
+Hits = NDArray[np.bool_]  # which samples of a stream were right
 
 
-def data_of(model: str, root: Path | None) -> DataOptions:
+def streams_of(model: str) -> tuple[str, ...]:
+    """Return the streams on which a model is compared."""
+    return STREAMS.get(model.rsplit("_", 1)[0], STREAMS["sounding_shapes"])
+
+
+def data_of(model: str, root: Path | None, samples: int = SAMPLES) -> DataOptions:
     """Return the validation data of a packaged model; no other stream is damaged by its seed."""
     kind = model.split("_")[0]
-    name = kind if kind in ("grid", "dsa") else "sounding_shapes"
     flavour = "sound" if "shapes_sound" in model else "balanced"
-    return DataOptions(name, root, SAMPLES, split="validation", flavour=flavour, seed=1)
+    if kind not in ("grid", "dsa"):
+        return DataOptions(samples=samples, split="validation", flavour=flavour, seed=1)
+    return DataOptions(kind, root and root / kind, samples, split="validation", seed=1)
 
 
 def rates(method: str, data: str) -> dict[str, float | str]:
@@ -59,60 +68,88 @@ def has_rate(method: str, model: torch.nn.Module) -> bool:
         return False
 
 
-def compare(model: str, methods: list[str], root: Path | None, workspace: Workspace) -> list[float]:
-    """Print the rows of one model; return what lr="auto" gains over the default in each."""
-    data = data_of(model, root)
-    streams = STREAMS.get(model.rsplit("_", 1)[0], STREAMS.get(data.name, ()))
+def compare(
+    model: str,
+    methods: list[str],
+    streams: tuple[str, ...],
+    data: DataOptions,
+    workspace: Workspace,
+) -> tuple[dict[str, Cells], dict[str, tuple[Hits, Hits]]]:
+    """Return a column per stream, and of each cell the hits of lr="auto" and of the default."""
     rows = {"source": MethodRow("source")}
     for method in methods:
         for lr in rates(method, data.name).values():
             rows[f"{method} {lr}"] = MethodRow(method, {"lr": lr})
     plan = Plan(models=(model,), protocols=streams, methods=rows, data=data)
     found = run_plan(plan, workspace, f"rate {model}")
-    gains = []
+    columns: dict[str, Cells] = {}
+    pairs: dict[str, tuple[Hits, Hits]] = {}
     for stream in streams:
-        shares = {label: _accuracy(results, stream) for label, results in found.items()}
+        hits = {label: _hits(results, stream) for label, results in found.items()}
+        place = f"{model}, {stream}"
+        cells = columns[place] = {"source": _percent(hits["source"])}
         for method in methods:
             told = rates(method, data.name)
-            default, tuned, auto = (shares[f"{method} {lr}"] for lr in told.values())
-            kept = "" if told["auto"] == "auto" else " (kept)"
-            gains.append(auto - default)
-            print(
-                f"| {model} | {stream} | {method} | {shares['source']:.1f} | {default:.1f} | "
-                f"{tuned:.1f} | {auto:.1f}{kept} | {gains[-1]:+.1f} | {auto - tuned:+.1f} |",
-                flush=True,
-            )
-    return gains
+            default, tuned, auto = (hits[f"{method} {lr}"] for lr in told.values())
+            last = _percent(auto) if told["auto"] == "auto" else "kept"
+            cells[method] = f"{_percent(default)} / {_percent(tuned)} / {last}"
+            if told["auto"] == "auto":
+                pairs[f"{place}, {method}"] = auto, default
+    return columns, pairs
 
 
-def _accuracy(results: list[Result], stream: str) -> float:
-    """Return the accuracy in percent of the one result of a stream."""
-    (counts,) = (r.counts for r in results if r.run.protocol == stream)
-    return counts.accuracy if counts else float("nan")
+def _hits(results: list[Result], stream: str) -> Hits:
+    """Return which samples were right in the one result of a stream."""
+    (counts,) = (r.counts for r in results if r.run.protocol == stream and r.counts)
+    return np.concatenate([domain.sample_hits() for domain in counts.domains])
+
+
+def _percent(hits: Hits) -> str:
+    return f"{100 * hits.mean():.1f}"
 
 
 def main(
     models: Annotated[tuple[str, ...], tyro.conf.Positional],
     methods: tuple[str, ...] = tuple(dasp.METHODS),
+    streams: tuple[str, ...] = (),
+    samples: int = SAMPLES,
     root: Path | None = None,
     workspace: Annotated[Workspace, tyro.conf.arg(name="")] = OUT,
 ) -> None:
-    """Print a row per model, stream and method, and the largest loss against the default.
+    """Print accuracies at the default, the tuned and the automatic rate, and the largest loss.
 
     Args:
         models: Packaged models.
         methods: Some methods; those that train nothing or do not fit a model are left out.
-        root: Directory of the recordings, for grid and dsa.
+        streams: Protocols; by default two that fit the model.
+        samples: Samples per domain.
+        root: Directory of the recordings, which has `grid` or `dsa` in it.
     """
-    print("| model | stream | method | source | default | tuned | auto | − default | − tuned |")
-    print("|---|---|---|---:|---:|---:|---:|---:|---:|")
-    gains = []
+    columns: dict[str, Cells] = {}
+    pairs: dict[str, tuple[Hits, Hits]] = {}
     for name in models:
         model = dasp.load_model(name)
         fitting = [method for method in methods if has_rate(method, model)]
-        gains += compare(name, fitting, root, workspace)
-    below, least = sum(gain < -ALLOWED for gain in gains), min(gains)
-    print(f"\n{below} of {len(gains)} rows lose more than {ALLOWED} points; least {least:+.1f}")
+        data = data_of(name, root, samples)
+        found, own = compare(name, fitting, streams or streams_of(name), data, workspace)
+        columns |= found
+        pairs |= own
+    print("| default / tuned / auto |", " | ".join(columns), "|")
+    print("|---|" + "---:|" * len(columns))
+    for method in dict.fromkeys(("source", *methods)):
+        cells = [column.get(method, "") for column in columns.values()]
+        if any(cells):
+            print(f"| {method} |", " | ".join(cells), "|")
+    gains = {cell: 100 * (auto.mean() - default.mean()) for cell, (auto, default) in pairs.items()}
+    below = [cell for cell, gain in gains.items() if gain < -ALLOWED]
+    print(f"\n{len(below)} of {len(gains)} lose more than {ALLOWED} points")
+    for cell in below:
+        auto, default = pairs[cell]
+        only = int((auto & ~default).sum()), int((default & ~auto).sum())
+        print(
+            f"{cell}: {gains[cell]:+.1f}; of {len(auto)} samples {only[0]} are right with auto "
+            f"alone, {only[1]} with the default alone"
+        )
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def main(options: Options) -> None:
         usual = {name: getattr(triage, name) for name, _ in options.constants}
         for changed in ({}, *({name: value} for name, value in options.constants)):
             for name, value in {**usual, **changed}.items():
-                setattr(triage, name, value)
+                setattr(triage, name, type(usual[name])(value))
             label = " ".join(f"{name}={value:g}" for name, value in changed.items()) or "triage"
             compare(options, features, clean, label, {"learn": options.learn})
         return

@@ -64,7 +64,8 @@ def inspect(model: nn.Module, inputs: Inputs, *, call: Call | None = None) -> di
     if missing:
         raise ContractError(
             f"no module of {type(model).__name__} separates {' and '.join(missing)} from the rest: "
-            "part the model into modules there, or write encode() and fuse(), docs/own_model.md."
+            "part the model into modules there, or write encode() and fuse(), docs/own_model.md. "
+            "What is not a sensor, such as a mask, is not an input: make it in call=."
         )
     found: dict[str, Any] = {"encoders": chosen, "head": head}
     more = "" if call is None else ", call=call"
