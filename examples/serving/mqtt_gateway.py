@@ -40,14 +40,16 @@ def main(url: str, host: str, port: str) -> None:
 
     def on_connect(broker, *_) -> None:
         broker.subscribe("sensors/+/batch", qos=1)
-        print("connected", flush=True)
+
+    def on_subscribe(*_) -> None:
+        print("subscribed", flush=True)  # from now on the broker keeps what is published
 
     def on_message(broker, _, message: mqtt.MQTTMessage) -> None:
         topic = message.topic.removesuffix("batch") + "answer"
         broker.publish(topic, json.dumps(answer(client, message)), qos=1)
         broker.ack(message.mid, message.qos)
 
-    broker.on_connect, broker.on_message = on_connect, on_message
+    broker.on_connect, broker.on_subscribe, broker.on_message = on_connect, on_subscribe, on_message
     broker.connect(host, int(port))
     broker.loop_forever()
 

@@ -138,7 +138,7 @@ BAD = {
     "wrong name": (lambda b: {"sound": b["audio"]}, "unknown modality 'sound'"),
     "near name": (lambda b: {**b, "vidoe": b["video"]}, "did you mean 'video'"),
     "all missing": (lambda b: {}, "lack audio, video"),
-    "nothing": (lambda b: {**b, "audio": None}, "Omit 'audio' if it is missing"),
+    "nothing": (lambda b: {**b, "audio": None}, "omit it if it is missing"),
     "no dict": (lambda b: b["audio"], "must be a dict"),
     "no tensor": (lambda b: {**b, "audio": [1, 2]}, "must be a tensor"),
     "empty batch": (lambda b: {n: v[:0] for n, v in b.items()}, "without empty axes"),

@@ -39,4 +39,4 @@ def pytest_generate_tests(metafunc):
 
 page_blocks = pytest.fixture(lambda page: blocks(page), name="page_blocks")
 collect = pytest.fixture(lambda: blocks, name="collect")
-root = pytest.fixture(lambda: ROOT, name="root")
+root = pytest.fixture(lambda: ROOT, name="root", scope="session")

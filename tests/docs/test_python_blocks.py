@@ -5,12 +5,15 @@ compiled only. What a page takes for granted stands in `given`.
 """
 
 import ast
+import runpy
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
+from torch import nn
 
 import dasp
 
@@ -21,7 +24,35 @@ def given(page, batches, toy):
     if page.stem == "data":
         image, wave = np.full((64, 64, 3), 128, np.uint8), np.zeros(16_000, np.float32)
         return {"image": image, "wave": wave}
+    if page.stem == "any_model":
+        return examples()
     return known | {"dasp": dasp} if page.stem == "triage" else {}
+
+
+def examples():
+    """Return the models of examples/ and inputs for each, as the page calls them."""
+    folder = Path(__file__).parents[2] / "examples"
+    kinds = ("cnn_batchnorm", "existing_model", "four_sensors", "dual_encoder", "hugging_face")
+    cnn, late, four, dual, pair = (runpy.run_path(str(folder / f"{kind}.py")) for kind in kinds)
+    trunk = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU())
+    return {
+        "cnn": cnn["TwoCnns"]().eval(),
+        "cnn_inputs": {"spectrogram": drawn(1, 8, 12), "picture": drawn(3, 8, 8)},
+        "late": late["LateFusion"]().eval(),
+        "late_inputs": {"audio": drawn(1, 64), "video": drawn(1, 8, 8)},
+        "sensors": four["Activity"]().eval(),
+        "sensor_inputs": {name: drawn(50, size) for name, size in four["SIZES"].items()},
+        "dual": dual["Dual"]().eval(),
+        "dual_inputs": {"image": drawn(3, 32, 32), "audio": drawn(20, 32)},
+        "pair": pair["build"](),
+        "pair_inputs": {"audio": drawn(96, 32), "video": drawn(3, 32, 32)},
+        "classifier": nn.Sequential(trunk, nn.Flatten(), nn.Linear(72, 5)).eval(),
+        "images": drawn(3, 8, 8),
+    }
+
+
+def drawn(*shape, size=8):
+    return torch.randn(size, *shape, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture
@@ -86,6 +117,7 @@ def points_at_video(names):
 
 LEAVES = {
     "adaptation": lambda names: not names["down"].weight.any(),
+    "any_model": lambda names: names["out"].logits.shape == (8, 5) and names["out"].updated,
     "add_a_method": lambda names: names["tta"].trainable.count > 0,
     "data": lambda names: names["half_dark"] is not None,
     "diagnosis": points_at_video,
@@ -104,6 +136,12 @@ SAYS = {
     "tutorial": ["biased: none learned: False", "biased: {'audio'} learned: True",
                  "the same answer: True"],
 }  # fmt: skip
+
+
+def test_each_kind_of_model_takes_at_most_five_lines(root, collect):
+    parts = [ast.parse(b.code).body for b in collect(root / "docs/any_model.md") if b.language]
+    assert len(parts) == 7
+    assert all(len(statements) <= 5 for statements in parts)
 
 
 def test_options_on_the_pages_are_those_of_the_code(root):

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tomllib
 
 import pytest
 
@@ -55,3 +56,54 @@ def test_the_readme_is_short_and_names_the_two_commands(root):
 def test_the_version_is_written_once(root):
     assert f"\nversion: {dasp.__version__}\n" in (root / "CITATION.cff").read_text()
     assert f"\n## [{dasp.__version__}] - " in (root / "CHANGELOG.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def project(root):
+    return tomllib.loads((root / "pyproject.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def on_an_index(root, project):
+    """The README as a package index shows it."""
+    text = (root / "README.md").read_text()
+    hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    for change in hook["substitutions"]:
+        text = re.sub(change["pattern"], change["replacement"], text)
+    return text
+
+
+def test_links_of_the_readme_into_the_repository_are_absolute_and_lead_to_files(
+    root, project, on_an_index
+):
+    home = project["project"]["urls"]["Homepage"]
+    raw = home.replace("https://github.com/", "https://raw.githubusercontent.com/")
+    targets = re.findall(r"\]\(([^)\s]+)\)", on_an_index)
+    inside = [target for target in targets if target.startswith((home, raw))]
+    assert len(inside) > 20
+    for target in inside:
+        path, _, place = target.removeprefix(f"{home}/blob/main/").partition("#")
+        path = path.removeprefix(f"{raw}/main/")
+        assert (root / path).exists(), target
+        assert not place or place in _places((root / path).read_text()), target
+    outside = [target for target in targets if target not in inside]
+    assert all(target.startswith("https://") for target in outside)
+
+
+def test_the_address_of_the_repository_is_one(root, project):
+    home = project["project"]["urls"]["Homepage"]
+    owner = home.removeprefix("https://github.com/")
+    assert all(url.startswith(home) for url in project["project"]["urls"].values())
+    pages = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "pyproject.toml"]
+    found = {
+        name
+        for page in pages
+        for name in re.findall(r"github(?:usercontent)?\.com/([\w-]+/dasp)\b", page.read_text())
+    }
+    assert found == {owner}
+
+
+def _places(text):
+    """Return the anchors of the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

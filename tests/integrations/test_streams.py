@@ -113,7 +113,7 @@ def test_messages_of_a_broker_are_answered_and_none_is_lost_when_the_gateway_is_
         sensor.subscribe("sensors/+/answer", qos=1)
         sensor.loop_start()
         gateway = start("mqtt_gateway.py", url, "127.0.0.1", str(port))
-        assert gateway.stdout.readline() == "connected\n"
+        assert gateway.stdout.readline() == "subscribed\n"
         wait_until(lambda: sensor.is_connected())
         for batch in sent[:2]:
             sensor.publish("sensors/left/batch", save(batch), qos=1)
@@ -135,4 +135,51 @@ def test_messages_of_a_broker_are_answered_and_none_is_lost_when_the_gateway_is_
     assert "error" in answers[3][1]
     ours = [told["predictions"] for _, told in answers if "predictions" in told]
     assert ours == expected(sent)
+    assert worker.batches == 4
+
+
+def test_messages_of_a_topic_are_answered_and_none_is_lost_when_the_gateway_is_killed(server):
+    """The broker is the one inside librdkafka: its client's protocol, over sockets."""
+    from confluent_kafka import Consumer, Producer
+
+    (url, worker), sent = server, batches(4)
+    sensor = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    (broker,) = sensor.list_topics(timeout=60).brokers.values()
+    address = f"{broker.host}:{broker.port}"
+
+    def publish(*messages):
+        for message in messages:
+            sensor.produce("batches", message, b"left")
+        assert sensor.flush(60) == 0
+
+    publish(save(sent[0]), save(sent[1]))
+    group = {"group.id": "sensor", "auto.offset.reset": "earliest"}
+    reader, answers = Consumer({"bootstrap.servers": address, **group}), {}
+    sensor.produce("answers", b"{}", b"first")  # so that the topic exists
+    sensor.flush(60)
+    reader.subscribe(["answers"])
+
+    def read():
+        message = reader.poll(0.2)
+        if message is not None and message.error() is None and message.key() == b"left":
+            answers[message.offset()] = json.loads(message.value())
+        return answers
+
+    gateway = start("kafka_gateway.py", url, address)
+    try:
+        wait_until(lambda: len(read()) == 2)
+        gateway.kill()
+        gateway.communicate()
+        publish(save(sent[2]), b"rubbish", save(sent[3]))
+        gateway = start("kafka_gateway.py", url, address)
+        wait_until(lambda: len(said := read()) > 4 and "predictions" in said[max(said)])
+    finally:
+        gateway.kill()
+        gateway.communicate()
+        reader.close()
+    said = [answers[place] for place in sorted(answers)]
+    assert any("error" in one for one in said)
+    ours = [one["predictions"] for one in said if "predictions" in one]
+    # The second may have been answered before it was committed, and then a second time.
+    assert (ours if len(ours) == 4 else [ours[0], *ours[2:]]) == expected(sent)
     assert worker.batches == 4

@@ -10,14 +10,17 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 import dasp
 from dasp.bench.checks import trial, trial_batches, trial_model
+from dasp.cli import serve
 from dasp.core.devices import find_device
 from dasp.core.errors import InputError, OptionError
+from dasp.serve.worker import run as run_served
 
 NAME = "meta"
 # May read from another device, as on a GPU: copies, and indices or scalars on the processor.
@@ -154,6 +157,23 @@ def test_tensors_of_two_devices_do_not_mix(monkeypatch):
         torch.ones(2, device=device) + torch.ones(2)
     with second_device(monkeypatch) as device, pytest.raises(InputError, match="the model on"):
         dasp.adapt(trial_model().to(device), "tent")(trial_batches()[0])
+
+
+def test_a_served_model_and_its_clean_samples_are_put_on_the_device(tmp_path, monkeypatch):
+    """The journal of a server is on the processor, whatever the model runs on."""
+    (tmp_path / "mine.py").write_text(
+        "from dasp.bench.checks import trial_model\n\n\ndef build():\n    return trial_model()\n"
+    )
+    batches = trial_batches()[:2]
+    save_file(batches[0], tmp_path / "clean.safetensors")
+    clean = tmp_path / "clean.safetensors"
+    options = serve.AdaptOptions(f"{tmp_path}/mine.py:build", "eata", ("lr=1e-2",), clean)
+    here = run_served(serve.build(options, None), batches[1], learn=True).logits
+    with second_device(monkeypatch) as device:
+        monkeypatch.setattr(serve, "find_device", lambda name: device)
+        there = run_served(serve.build(options, None), batches[1], learn=True).logits
+        assert there.device == device
+    assert torch.allclose(here, torch.as_tensor(there.tolist()), atol=1e-4)
 
 
 def test_what_the_method_added_follows_a_model_that_is_moved():

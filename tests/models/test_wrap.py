@@ -125,8 +125,8 @@ def two(cls=Late, kinds=(nn.Linear, Sound), fusion="sum", seed=0):
     return cls(kinds, (5, 7), fusion).eval()
 
 
-def wrapped_two(**options):
-    return dasp.wrap(two(), encoders=named(2), head="head", inputs=drawn(2), **options)
+def wrapped_two(size=5, **options):
+    return dasp.wrap(two(), encoders=named(2), head="head", inputs=drawn(2, size), **options)
 
 
 @settings(max_examples=40, deadline=None)
@@ -202,9 +202,9 @@ def test_gradients_reach_tokens_and_all_weights():
 
 @pytest.mark.parametrize("kind", ["mean", "zeros", "noise", torch.arange(7.0)])
 def test_what_stands_for_an_absent_modality(kind):
-    wrapped, inputs = wrapped_two(absent={"m1": kind}), drawn(2, seed=3)
+    wrapped, inputs = wrapped_two(size=32, absent={"m1": kind}), drawn(2, seed=3)
     tokens = wrapped.encode(inputs)
-    clean = wrapped.encode(drawn(2))["m1"]
+    clean = wrapped.encode(drawn(2, 32))["m1"]
     found = wrapped.fuse({"m0": tokens["m0"]}).logits
     torch.testing.assert_close(found, wrapped.fuse({"m0": tokens["m0"]}).logits)
     if isinstance(kind, str) and kind == "noise":
@@ -215,6 +215,84 @@ def test_what_stands_for_an_absent_modality(kind):
     stand_in = {"mean": clean.mean(dim=0), "zeros": torch.zeros(6, 7)}.get(str(kind), kind)
     whole = {**tokens, "m1": stand_in.expand(5, 6, 7)}
     torch.testing.assert_close(found, wrapped.fuse(whole).logits)
+
+
+def test_a_stand_in_of_few_samples_is_told_and_fit_does_not_change_it():
+    with pytest.warns(UserWarning, match="from the 5 samples given to wrap"):
+        wrapped = wrapped_two(absent="mean")
+    before = wrapped.absent_m1.clone()
+    dasp.adapt(wrapped, "triage").fit([drawn(2, 32, seed=4)])
+    assert torch.equal(wrapped.absent_m1, before)
+
+
+class Declared:
+    def __init__(self, **facts):
+        self.__dict__.update(facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"task": "multilabel"}, "multilabel"),
+        ({"task": "multiclass"}, None),
+        ({"config": Declared(problem_type="multi_label_classification")}, "multi_label"),
+        ({"config": Declared(problem_type="single_label_classification")}, None),
+        ({"config": Declared(problem_type=None)}, None),
+        ({"task": nn.Identity()}, None),
+    ],
+)
+def test_a_model_that_says_it_does_not_classify_is_refused(facts, told):
+    model, options = two(), {"encoders": named(2), "head": "head", "inputs": drawn(2)}
+    for name, value in facts.items():
+        setattr(model, name, value)
+    if told is None:
+        assert dasp.adapt(dasp.wrap(model, **options), "dasp")(drawn(2)).logits is not None
+        with pytest.raises(ContractError, match="task='regression'"):
+            dasp.wrap(model, **options, task="regression")
+        return
+    with pytest.raises(ContractError, match=f"the wrapped .* has task='{told}"):
+        dasp.wrap(model, **options)
+    dasp.wrap(model, **options, task="classification")
+
+
+def test_one_logit_can_become_two_by_the_call():
+    model, inputs = two(), drawn(2)
+    model.head = nn.Linear(model.head.in_features, 1)
+    options = {"encoders": named(2), "head": "head", "inputs": inputs}
+    with pytest.raises(ContractError, match="num_classes=1"):
+        dasp.wrap(model, **options)
+    wrapped = dasp.wrap(
+        model, **options, call=lambda own, given: nn.functional.pad(own(*given.values()), (1, 0))
+    )
+    logits = dasp.adapt(wrapped, "source")(inputs).logits
+    torch.testing.assert_close(logits[:, 1:], model(*inputs.values()))
+    assert (logits[:, 0] == 0).all()
+
+
+def test_probabilities_are_refused_and_their_logarithm_is_not():
+    class Sure(type(two())):
+        def forward(self, *inputs):
+            return super().forward(*inputs).softmax(dim=1)
+
+    model, inputs = two(Sure), drawn(2)
+    options = {"encoders": named(2), "head": "head", "inputs": inputs}
+    with pytest.raises(ContractError, match="the wrapped Sure returns probabilities"):
+        dasp.wrap(model, **options)
+    wrapped = dasp.wrap(model, **options, call=lambda own, given: own(*given.values()).log())
+    found = dasp.adapt(wrapped, "source")(inputs).logits.softmax(dim=1)
+    torch.testing.assert_close(found, model(*inputs.values()))
+
+
+def test_messages_name_the_users_own_model():
+    tta, inputs = dasp.adapt(wrapped_two(), "dasp", lr=1e-3), drawn(2)
+    tta(inputs)
+    kind = type(two()).__name__
+    assert repr(tta) == f"<Dasp (released) on the wrapped {kind}, 1 batch seen, lr 0.001>"
+    with pytest.raises(ContractError, match=f"Sumi cannot adapt the wrapped {kind}") as caught:
+        dasp.adapt(wrapped_two(), "sumi")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ContractError, match=r"dasp.inspect\(model, inputs\)"):
+        dasp.adapt(two(), "tent")
 
 
 def test_the_model_is_unchanged_and_close_removes_the_gates():
@@ -408,6 +486,7 @@ def test_models_that_cannot_be_wrapped_are_refused():
         nn.init.zeros_(own.bias)
     with pytest.raises(ContractError, match=r"from 'm0' alone the model predicts NaN.*mean"):
         dasp.wrap(divides, **options)
+    options["inputs"] = drawn(2, 32)
     dasp.check_model(dasp.wrap(divides, **options, absent="mean"), drawn(2))
     with pytest.raises(ContractError, match="depends on 2 of the 2 tensors that 'net'"):
         dasp.wrap(Both(), encoders={"m0": "net"}, inputs=one)
@@ -498,7 +577,7 @@ EASY = {"source", "tent", "eata", "sar", "dasp", "triage"}  # these need nothing
 
 @pytest.mark.parametrize("method", dasp.METHODS)
 def test_every_method_adapts_a_wrapped_model_or_says_what_it_lacks(method, tmp_path):
-    lacks = r"cannot adapt Wrapped: .*the model has no |needs one width"
+    lacks = r"cannot adapt the wrapped Late: .*the model has no |needs one width"
     works = {name: works for name, works, _ in method_needs(wrapped_two())}
     if not works[method]:
         assert method not in EASY
@@ -544,7 +623,7 @@ class Pair(nn.Module):
 
 def made(**options):
     torch.manual_seed(0)
-    inputs = {"audio": torch.randn(8, 6), "video": torch.randn(8, 6)}
+    inputs = {"audio": torch.randn(32, 6), "video": torch.randn(32, 6)}
     names = {"audio": "one", "video": "two"}
     return dasp.wrap(Pair(), encoders=names, inputs=inputs, **options)
 

@@ -76,6 +76,8 @@ def test_a_stream_is_not_continued_with_other_settings(tmp_path, monkeypatch, ca
     assert "method 'dasp', now 'tent'" in capsys.readouterr().err.replace("\n", " ")
     assert main([*words, "--set", "lr"]) == 2
     assert main(["replay", "elsewhere"]) == 2
+    assert main([*words, "--device", "gpu", "--folder", "other"]) == 2
+    assert "--device is one of auto" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_a_token_is_drawn_once_and_only_its_owner_reads_it(tmp_path, monkeypatch):

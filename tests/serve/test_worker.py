@@ -1,4 +1,5 @@
 import json
+import weakref
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from dasp.core.errors import InputError, OptionError, StateError
 from dasp.methods.state import read_state
 from dasp.serve import replay
 from dasp.serve.journal import Journal, Record, read_records, segments
-from dasp.serve.worker import BusyError, ConflictError, run_again
+from dasp.serve.worker import OVERHEAD, BusyError, ConflictError, run_again
 
 
 def logits(answer):
@@ -126,6 +127,21 @@ def test_an_id_is_run_once_also_after_a_restart_and_names_one_batch(open_worker,
     worker = open_worker()
     assert worker.submit(first, "a", "x").result(120) == answer
     assert worker.batches == 1
+
+
+def test_answers_are_remembered_within_a_bound_and_without_what_waited_for_them(
+    open_worker, stream, wait_until, monkeypatch
+):
+    first, second = stream(2)
+    worker = open_worker(window=0)
+    future = worker.submit(first, "a", "x")
+    answer, alive = future.result(120), weakref.ref(future)
+    del future
+    wait_until(lambda: alive() is None)
+    monkeypatch.setattr("dasp.serve.worker.REMEMBERED", len(answer) + OVERHEAD + 100)
+    worker.submit(second, "b", "y").result(120)
+    assert json.loads(worker.submit(second, "b", "y").result(120))["batch"] == 1
+    assert json.loads(worker.submit(first, "a", "x").result(120))["batch"] == 2  # forgotten
 
 
 def test_a_worker_continues_where_the_last_one_was(open_worker, make, stream):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dasp import serve as room
 from dasp.bench.references import absolute, find_method, find_model
+from dasp.core.devices import find_device
 from dasp.core.errors import InputError, OptionError, StateError
 from dasp.core.files import atomic_path
 from dasp.methods import Adaptation, adapt
@@ -36,6 +37,8 @@ class AdaptOptions:
     """Clean source samples for methods that are fitted: a .safetensors file, (N, …) by modality."""
     threads: int = 1
     """Processor threads of torch; another number may round differently."""
+    device: str = "cpu"
+    """Where the model runs: auto, cpu, cuda, cuda:1 or mps. A replay runs on the same."""
 
 
 def serve(
@@ -103,10 +106,10 @@ def build(options: AdaptOptions, log: Path | None) -> Adaptation:
     """Return the adaptation that the options describe, fitted if they say so."""
     torch.set_num_threads(options.threads)
     method: Any = find_method(options.method) if ".py:" in options.method else options.method
-    hyper = dict(map(_setting, options.settings))
-    tta = adapt(find_model(options.model), method, log=log, **hyper)
+    hyper, device = dict(map(_setting, options.settings)), find_device(options.device)
+    tta = adapt(find_model(options.model).to(device), method, log=log, **hyper)
     if options.fit is not None:
-        tta.fit(_clean_batches(options.fit))
+        tta.fit(_clean_batches(options.fit, device))
     return tta
 
 
@@ -120,14 +123,14 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value  # a plain word
 
 
-def _clean_batches(path: Path, size: int = 64) -> list[dict[str, Tensor]]:
+def _clean_batches(path: Path, device: torch.device, size: int = 64) -> list[dict[str, Tensor]]:
     try:
         samples = load_file(path)
     except Exception as error:
         raise InputError(f"{path} is not a safetensors file of clean samples: {error}.") from error
     count = max(map(len, samples.values()), default=0)
     return [
-        {name: own[start : start + size] for name, own in samples.items()}
+        {name: own[start : start + size].to(device) for name, own in samples.items()}
         for start in range(0, count, size)
     ]
 

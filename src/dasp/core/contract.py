@@ -153,7 +153,10 @@ def check_parts(model: nn.Module) -> None:
     absent = [name for name in _PARTS if getattr(model, name, None) is None]
     if absent:
         missing = "; no ".join(f"{name} ({_PARTS[name]})" for name in absent)
-        raise ContractError(f"{type(model).__name__} cannot be adapted: it has no {missing}.")
+        raise ContractError(
+            f"{type(model).__name__} cannot be adapted: it has no {missing}. To adapt a model as "
+            "it is: dasp.inspect(model, inputs) prints the line with dasp.wrap that makes it fit."
+        )
     names = model.modalities
     if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         raise ContractError(f"modalities must be a non-empty tuple of names, not {names!r}.")
@@ -163,6 +166,22 @@ def check_parts(model: nn.Module) -> None:
     if not isinstance(width, int) and not (isinstance(width, Mapping) and {*names} <= {*width}):
         raise ContractError(f"embed_dim must be a width, or one per modality, not {width!r}.")
     _check_head(model)
+
+
+def check_logits(logits: Tensor, model: nn.Module) -> None:
+    """Refuse probabilities in the place of logits (B, C): a loss would take their softmax again."""
+    sums = logits.float().sum(dim=1)
+    if (logits >= 0).all() and torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+        raise ContractError(
+            f"{name_of(model)} returns probabilities, each row sums to 1: return the logits before "
+            "the softmax, or probabilities.log(), whose softmax they are. With dasp.wrap: "
+            "call=lambda model, inputs: model(**inputs).log()."
+        )
+
+
+def name_of(model: nn.Module) -> str:
+    """Return what messages call a model: its class, unless it has a name that says more."""
+    return getattr(model, "told_as", None) or type(model).__name__
 
 
 def token_width(model: MultiModalModel, modality: str) -> int:
@@ -176,7 +195,8 @@ def missing_part(model: nn.Module, need: type) -> str | None:
     if isinstance(model, need):
         return None
     wanted = ", ".join(f"{name}()" for name in vars(need) if not name.startswith("_"))
-    return f"the model has no {wanted}: {str(need.__doc__).rstrip('.')}"
+    about = " ".join(str(need.__doc__).split())
+    return f"the model has no {wanted}: {about.rstrip('.')}"
 
 
 def _check_head(model: Any) -> None:
@@ -184,12 +204,12 @@ def _check_head(model: Any) -> None:
     classes, task = model.num_classes, getattr(model, "task", TASK)
     if task != TASK:
         raise ContractError(
-            f"{type(model).__name__} has task={task!r}: every loss here is of a softmax over "
-            f"classes that exclude each other, so only task={TASK!r} can be adapted."
+            f"{name_of(model)} has task={task!r}: every loss here is of a softmax over classes "
+            f"that exclude each other, so only task={TASK!r} can be adapted."
         )
     if classes < 2:
         raise ContractError(
-            f"{type(model).__name__} has num_classes={classes}, which leaves nothing to learn "
+            f"{name_of(model)} has num_classes={classes}, which leaves nothing to learn "
             "from: the softmax of one logit is always 1. A binary head with one logit x: return "
             "the logits (0, x), num_classes=2. Regression cannot be adapted."
         )
@@ -214,8 +234,9 @@ def check_batch(
         raise InputError(f"{kind} lack {', '.join(missing)}: the model has {model.modalities}.")
     for name, value in batch.items():
         if not isinstance(value, Tensor):
-            absent = f" Omit '{name}' if it is missing." if value is None else ""
-            raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}.{absent}")
+            convert, omit = f"pass torch.as_tensor(inputs['{name}'])", "omit it if it is missing"
+            remedy = omit if value is None else convert
+            raise InputError(f"'{name}' must be a tensor, not {type(value).__name__}: {remedy}.")
         shape = tuple(value.shape)
         if len(shape) < 2 or 0 in shape[1 if no_samples else 0 :]:
             raise InputError(f"'{name}' has shape {shape}: expected (B, ...) without empty axes.")

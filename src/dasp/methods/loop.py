@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import torch
 from torch import Tensor, nn
 
-from dasp.core.contract import HasFusionQkv
+from dasp.core.contract import HasFusionQkv, name_of
 from dasp.core.errors import ContractError, OptionError, StateError
 from dasp.core.seeding import batch_seed
 from dasp.core.types import Inputs, Outcome, Prediction, Step, Tokens, Trainable
@@ -181,9 +181,10 @@ class Adaptation:
         has_variants = "variant" in hyperparameters(kind)
         name = f"{kind.__name__} ({method.variant})" if has_variants else kind.__name__
         fitted = {None: "", True: "fitted, ", False: "not fitted, "}[method.fitted]
-        seen = f"{self.memory.batch_index} batches seen"
+        count = self.memory.batch_index
+        seen = "1 batch seen" if count == 1 else f"{count} batches seen"
         rate = f", lr {self.memory.rate}" if self.memory.weights else ""
-        return f"<{name} on {type(self.model).__name__}, {fitted}{seen}{rate}>"
+        return f"<{name} on {name_of(self.model)}, {fitted}{seen}{rate}>"
 
     def __reduce__(self) -> NoReturn:
         raise StateError(

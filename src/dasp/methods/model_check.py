@@ -15,10 +15,12 @@ from dasp.core.contract import (
     HasSharedFusion,
     MultiModalModel,
     check_batch,
+    check_logits,
     check_parts,
     checked_attention,
     encode_checked,
     fuse_checked,
+    name_of,
 )
 from dasp.core.errors import ContractError
 from dasp.core.types import Fused, Inputs, Tokens
@@ -45,6 +47,7 @@ def check_model(model: nn.Module, inputs: Inputs, method: str | type[Method] | N
         fused[subset] = fuse_checked(model, {name: tokens[name] for name in subset})
         if not torch.isfinite(fused[subset].logits).all():
             raise ContractError(f"fuse() of {subset} returned logits that are not finite.")
+    check_logits(fused[tuple(names)].logits, model)
     if isinstance(model, HasSharedFusion):
         for subset in subsets:
             wanted = {part: fused[part] for part in subsets if set(part) <= set(subset)}
@@ -65,7 +68,7 @@ def _check_needs(model: Any, method: type[Method], inputs: Inputs, tokens: Token
     if faults:
         said = "; ".join(fault.rstrip(".") for fault in faults)
         raise ContractError(
-            f"{method.__name__} cannot adapt {type(model).__name__}: {said}. See docs/own_model.md."
+            f"{method.__name__} cannot adapt {name_of(model)}: {said}. See docs/own_model.md."
         )
 
 

@@ -5,7 +5,13 @@ from typing import Any
 
 from torch import nn
 
-from dasp.core.contract import HasAttentionMaps, HasFusionQkv, check_parts, missing_part
+from dasp.core.contract import (
+    HasAttentionMaps,
+    HasFusionQkv,
+    check_parts,
+    missing_part,
+    name_of,
+)
 from dasp.core.errors import ContractError, OptionError, unknown_name
 from dasp.methods.attention import find_fusion_qkv
 from dasp.methods.attention_maps import why_no_maps
@@ -71,7 +77,7 @@ def build_method(method: str | type[Method], model: nn.Module, seed: int, **hype
         missing.append("clean source samples: call tta.fit([inputs]) before the first batch")
     if missing:
         raise error(
-            f"{build.__name__} cannot adapt {type(model).__name__}: {'; '.join(missing)}. "
+            f"{build.__name__} cannot adapt {name_of(model)}: {'; '.join(missing)}. "
             "See docs/own_model.md."
         )
     return build(model, seed=seed, **hyper)

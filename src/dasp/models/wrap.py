@@ -6,6 +6,7 @@ again with these outputs given, so that the encoders are not computed twice.
 
 import difflib
 import inspect
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,13 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from dasp.core.contract import check_fused, token_width
+from dasp.core.contract import TASK, check_fused, check_logits, check_parts, token_width
 from dasp.core.errors import ContractError, InputError, OptionError, StateError, unknown_name
 from dasp.core.types import Fused, Inputs, Tokens
 from dasp.models.gates import Pass, close_gates, is_float, open_gates
 
 Call = Callable[[nn.Module, Inputs], Any]
 Absent = Literal["mean", "zeros", "noise"] | Tensor
+CLASSIFYING = ("multiclass", "single_label_classification")  # as other libraries call it
+FEW = 32  # samples whose mean or spread says little
 CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
 
 
@@ -80,14 +83,20 @@ class Wrapped(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, encoders: Mapping[str, str], head: str | None, call: Call
+        self,
+        model: nn.Module,
+        encoders: Mapping[str, str],
+        head: str | None,
+        call: Call,
+        task: str = TASK,
     ) -> None:
         super().__init__()
         self.model, self.modalities, self.closed = model, tuple(encoders), False
+        self.told_as = f"the wrapped {type(model).__name__}"
         # Part of the digest of a model, as the sizes of other models are:
         self.config: dict[str, Any] = {"encoders": dict(encoders), "head": head}
         self.embed_dim: int | Mapping[str, int] = {}
-        self.num_classes = 0
+        self.num_classes, self.task = 0, task
         self._call = call
         self._features: dict[str, _Feature] = {}
         open_gates({*self._encoders().values(), *self._heads()})
@@ -178,6 +187,7 @@ def wrap(
     absent: Absent | Mapping[str, Absent] = "zeros",
     call: Call | None = None,
     channels: Mapping[str, int] | None = None,
+    task: str | None = None,
 ) -> Wrapped:
     """Make any `nn.Module` a model of the contract, without changing a line of it.
 
@@ -196,17 +206,22 @@ def wrap(
             in their own order or, if `forward` takes only one, as a dict.
         channels: the axis of the channels in the output of an encoder, by modality. By default
             that of the last layer in it: 1 for convolutions, -1 for others.
+        task: what the outputs mean. Only "classification", of classes that exclude each other, can
+            be adapted; by default what the model says in its own `task`, or in its Hugging Face
+            `config.problem_type`.
     """
     model = own_model(model)
     for name in (*encoders.values(), *([] if head is None else [head])):
         _check_module(model, name)
     _check_samples(inputs, encoders)
-    wrapped = Wrapped(model, encoders, head, call or calling(model, tuple(inputs)))
+    call = call or calling(model, tuple(inputs))
+    wrapped = Wrapped(model, encoders, head, call, task or declared_task(model))
     wrapped.training = model.training
     try:
         with evaluating(model):
             _learn_features(wrapped, inputs, channels or {})
             _learn_absent(wrapped, inputs, absent)
+            check_parts(wrapped)
             _check_agreement(wrapped, {name: value[:8] for name, value in inputs.items()})
     except BaseException:
         wrapped.close()
@@ -236,6 +251,14 @@ def own_model(model: nn.Module) -> nn.Module:
     return model
 
 
+def declared_task(model: nn.Module) -> str:
+    """Return what a model says about the meaning of its outputs; classification by default."""
+    told = getattr(model, "task", None)
+    if not isinstance(told, str):
+        told = getattr(getattr(model, "config", None), "problem_type", None)
+    return TASK if told in (None, *CLASSIFYING) else str(told)
+
+
 def _check_module(model: nn.Module, name: str) -> None:
     known = [known for known, _ in model.named_modules() if known]
     if name not in known:
@@ -247,7 +270,10 @@ def _check_module(model: nn.Module, name: str) -> None:
 def _check_samples(inputs: Inputs, encoders: Mapping[str, str]) -> None:
     if not isinstance(inputs, Mapping) or set(inputs) != set(encoders) or not encoders:
         given = list(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
-        raise InputError(f"inputs must be a dict of tensors of {list(encoders)}, not {given}.")
+        raise InputError(
+            f"inputs must be a dict of tensors of {list(encoders)}, not {given}: name an encoder "
+            "for each, and leave what is not a sensor, such as a mask, to call=."
+        )
     counts = {name: len(value) for name, value in inputs.items()}
     if len(set(counts.values())) > 1 or min(counts.values()) < 2:
         raise InputError(f"inputs must be at least 2 samples of each modality, not {counts}.")
@@ -419,6 +445,7 @@ def _channels_axis(value: Tensor, layer: tuple[nn.Module, Any] | None) -> int:
 
 def _learn_absent(wrapped: Wrapped, inputs: Inputs, absent: Absent | Mapping[str, Absent]) -> None:
     """Keep what stands for each modality, (1, N, D), and its spread if it is noise."""
+    learned = False
     for name, tokens in wrapped.encode(inputs).items():
         kind = absent.get(name, "zeros") if isinstance(absent, Mapping) else absent
         value, spread = tokens.mean(dim=0, keepdim=True), tokens.new_empty(0)
@@ -435,12 +462,20 @@ def _learn_absent(wrapped: Wrapped, inputs: Inputs, absent: Absent | Mapping[str
             raise OptionError(unknown_name("stand-in", str(kind), ("mean", "zeros", "noise")))
         wrapped.register_buffer(f"absent_{name}", value)
         wrapped.register_buffer(f"spread_{name}", spread)
+        learned |= isinstance(kind, str) and kind != "zeros"
+    if learned and len(tokens) < FEW:
+        warnings.warn(
+            f"what stands for an absent modality is taken from the {len(tokens)} samples given to "
+            "wrap(), and fit() does not change it: give about 64 clean ones as inputs.",
+            stacklevel=4,  # the caller of wrap(), which has two decorators
+        )
 
 
 def _check_agreement(wrapped: Wrapped, inputs: Inputs) -> None:
     """Compare encode and fuse with the model's own forward, and each encoder alone with all."""
     tokens = wrapped.encode(inputs)
     fused = check_fused(wrapped.fuse(tokens), len(next(iter(inputs.values()))), wrapped)
+    check_logits(fused.logits, wrapped)
     if not _near(fused.logits, logits_of(wrapped.run(inputs, {})[1])):
         raise ContractError(
             "with its encoders' outputs given, the model predicts something else: it reads its "

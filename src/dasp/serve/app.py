@@ -10,7 +10,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,8 @@ from dasp.service.wire import KINDS, SAFETENSORS, read_batch
 OPEN = ("/healthz", "/docs", "/openapi.json")  # paths without a token
 METRICS_WAIT = 2.0  # seconds that /metrics waits for the model before it gives its last figures
 LONGEST_ID = 128
+# Few threads decode bodies: malloc keeps freed memory apart for each thread that allocates.
+DECODERS = ThreadPoolExecutor(2, "dasp-decoder")
 STATUS: tuple[tuple[type[Exception], int], ...] = (
     (BusyError, 503),
     (ConflictError, 409),
@@ -137,10 +139,11 @@ def _answer_batches(app: FastAPI, worker: Worker, limits: WebOptions) -> None:
             dtype = next((p.dtype for p in model.parameters()), torch.float32)
             inputs = read_batch(body, kind, dtype, limits.max_bytes)
             inputs = {name: own.to(device_of(model)) for name, own in inputs.items()}
-            digest = hashlib.sha256(body + str(learn).encode()).hexdigest()
-            return worker.submit(inputs, name, digest, learn)
+            digest = hashlib.sha256(body)
+            digest.update(str(learn).encode())
+            return worker.submit(inputs, name, digest.hexdigest(), learn)
 
-        future = await run_in_threadpool(submit)
+        future = await asyncio.get_running_loop().run_in_executor(DECODERS, submit)
         answer = await _in_time(asyncio.wrap_future(future), limits.timeout)
         return Response(answer, media_type="application/json")
 

@@ -25,7 +25,7 @@ from dasp.core.contract import check_batch
 from dasp.core.errors import DaspError, OptionError, StateError
 from dasp.core.types import Outcome
 from dasp.methods import Adaptation
-from dasp.methods.base import whole
+from dasp.methods.base import device_of, whole
 from dasp.methods.state import State
 from dasp.serve.journal import Journal, Record, read_records, segments
 from dasp.service.wire import outcome_facts, outcome_json
@@ -34,7 +34,7 @@ LOGGER = logging.getLogger("dasp")
 LARGEST_SEGMENT = 256 * 2**20  # bytes of records after which the next segment begins
 NOT_WRITTEN = "the journal cannot be written, so nothing is learned: free space on its disk"
 REMEMBERED = 32 * 2**20  # bytes of answers that are kept for clients that ask again
-OVERHEAD = 2000  # bytes that an answer takes beside its text
+OVERHEAD = 600  # bytes that an answer takes beside its text
 Result = TypeVar("Result")
 
 
@@ -95,8 +95,9 @@ class Worker:
         self.journal = Journal(folder, self.options.keep)
         self.batches = 0  # in the journal so far
         self.write_errors = 0
-        self._answers: OrderedDict[str, tuple[str, Future[bytes]]] = OrderedDict()
-        self._remembered = 0  # bytes of finished answers
+        self._asked: dict[str, tuple[str, Future[bytes]]] = {}  # ids that wait or run
+        self._answers: OrderedDict[str, tuple[str, bytes]] = OrderedDict()  # ids that are done
+        self._remembered = 0  # bytes of these answers
         self._waiting: deque[Waiting] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -135,21 +136,31 @@ class Worker:
         key = (learn, frozenset(kinds))
         alone = not all(torch.isfinite(own).all() for own in inputs.values())
         with self._changed:
-            if request_id in self._answers:
-                known, future = self._answers[request_id]
-                if known != digest:
-                    raise ConflictError(
-                        f"the request id {request_id!r} was used for another batch: give each "
-                        "batch an id of its own."
-                    )
-                self._answers.move_to_end(request_id)
-                return future
+            if (known := self._known(request_id, digest)) is not None:
+                return known
             if len(self._waiting) >= self.options.waiting:
                 raise BusyError(f"{len(self._waiting)} requests wait already: ask again later.")
             future = _promise()
             self._add(Waiting(future, None, inputs, about, object() if alone else key, learn))
             if request_id:
-                self._answers[request_id] = digest, future
+                self._asked[request_id] = digest, future
+        return future
+
+    def _known(self, request_id: str, digest: str) -> "Future[bytes] | None":
+        """Return the answer to an id that was asked before; it may still be to come."""
+        found = self._asked.get(request_id) or self._answers.get(request_id)
+        if found is None:
+            return None
+        if found[0] != digest:
+            raise ConflictError(
+                f"the request id {request_id!r} was used for another batch: give each batch an "
+                "id of its own."
+            )
+        if isinstance(found[1], Future):
+            return found[1]
+        self._answers.move_to_end(request_id)
+        future = _promise()
+        future.set_result(found[1])
         return future
 
     def between(self, action: Callable[[], Result]) -> "Future[Result]":
@@ -212,6 +223,7 @@ class Worker:
                 self.journal.size > LARGEST_SEGMENT
             ):
                 self._checkpoint()
+            taken.clear()  # nothing of it is kept while it waits for the next
             self._busy_since = None
         self._checkpoint()
 
@@ -257,7 +269,7 @@ class Worker:
                     self._answer([one])
                 return
             with self._changed:
-                self._answers.pop(taken[0].about["id"], None)  # asking again is running again
+                self._asked.pop(taken[0].about["id"], None)  # asking again is running again
             taken[0].future.set_exception(error)
             return
         answers = self._tell(outcome.logits, outcome_facts(outcome), [one.about for one in taken])
@@ -314,19 +326,15 @@ class Worker:
         """Keep an answer for a client that asks again; forget the oldest when there are many."""
         if not about["id"]:
             return
-        with self._changed:
-            if about["id"] not in self._answers:  # told by the journal
-                future: Future[bytes] = _promise()
-                future.set_result(answer)
-                self._answers[about["id"]] = about["digest"], future
+        name, kept = about["id"], self._answers
+        with self._changed:  # the text alone: a future would keep all that waited for it
+            self._asked.pop(name, None)
+            if name in kept:
+                self._remembered -= len(kept.pop(name)[1]) + OVERHEAD
+            kept[name] = about["digest"], answer
             self._remembered += len(answer) + OVERHEAD
-            for old in list(self._answers) if self._remembered > REMEMBERED else ():
-                future = self._answers[old][1]
-                if future.done():
-                    self._remembered -= len(future.result()) + OVERHEAD
-                    del self._answers[old]
-                if self._remembered <= REMEMBERED:
-                    break
+            while self._remembered > REMEMBERED:
+                self._remembered -= len(kept.popitem(last=False)[1][1]) + OVERHEAD
 
     # Segments
 
@@ -418,12 +426,13 @@ class Worker:
 
 
 def run(tta: Adaptation, inputs: dict[str, Tensor], learn: bool) -> Outcome:
-    """Run a batch, in the order of the model's modalities, which a file does not keep.
+    """Run a batch on the model's device, in the order of its modalities; a file has neither.
 
     If not `learn`, predict with the present state.
     """
     names: Sequence[str] = tta.model.modalities  # type: ignore[assignment]
-    inputs = {name: inputs[name] for name in names if name in inputs}
+    device = device_of(tta.model)
+    inputs = {name: inputs[name].to(device) for name in names if name in inputs}
     with nullcontext() if learn else tta.frozen():
         return tta(inputs)
 
