@@ -2,7 +2,7 @@
 
     python studies/triage/streams.py sounding_shapes sounding_shapes_0
     python studies/triage/streams.py dsa dsa_0 --root DIR --samples 76
-    python studies/triage/streams.py grid grid_0 --root DIR --samples 64 --streams interleaved pairs
+    python studies/triage/streams.py grid grid_0 --root DIR --samples 64 --streams interleaved mixed
 
 Samples are those of the *validation* split, corrupted by other draws than any test stream (seed 1),
 severity 5. Prints the accuracy of each variant on each stream: of all samples, and of those with
@@ -49,7 +49,7 @@ class Options:
     """sounding_shapes, grid or dsa."""
     model: Annotated[str, tyro.conf.Positional]
     streams: tuple[str, ...] = ("interleaved", "pairs", "sorted")
-    """interleaved, pairs, sorted, clean, or continual/MODALITY."""
+    """interleaved, pairs, mixed, sorted, clean, or continual/MODALITY."""
     variants: tuple[str, ...] = tuple(VARIANTS)
     samples: int = 256
     """Per domain."""
@@ -79,21 +79,35 @@ def conditions(options: Options, names: tuple[str, ...], stream: str) -> list[Co
 
 def batches(
     options: Options, features: Features, stream: str
-) -> Iterator[tuple[Condition, np.ndarray, dict[str, torch.Tensor]]]:
-    """Yield each batch of a stream: what is corrupted, the samples' numbers, their tokens."""
+) -> Iterator[tuple[list[str], np.ndarray, dict[str, torch.Tensor]]]:
+    """Yield each batch of a stream: what is corrupted in each sample, their numbers, their tokens.
+
+    In the mixed stream each sample has a corruption of its own; in the others, each domain.
+    """
     labels = features.labels[: options.samples].numpy()
     order = stream if stream == "sorted" else "shuffled"
-    for condition in conditions(options, features.modalities, stream):
+    found = conditions(options, features.modalities, stream)
+    samples = []
+    for number, condition in enumerate(found):
         named = {name: str(domain) for name, domain in condition.items()}
         rng = numpy_generator(0, "order", str(named))
-        rows = sample_order(order, labels, options.batch, rng)
-        arrays = {
-            name: features.get(FeatureSpec(name, condition.get(name), encoded=True))
-            for name in features.modalities
-        }
-        for start in range(0, len(rows), options.batch):
-            part = rows[start : start + options.batch]
-            yield condition, part, {n: torch.tensor(np.array(a[part])) for n, a in arrays.items()}
+        samples.append([(number, row) for row in sample_order(order, labels, options.batch, rng)])
+    if stream == "mixed":
+        together = [sample for own in samples for sample in own]
+        mixed = numpy_generator(0, "order", stream).permutation(len(together))
+        samples = [[together[place] for place in mixed]]
+    for own in samples:
+        for start in range(0, len(own), options.batch):
+            part = own[start : start + options.batch]
+            tokens = {}
+            for name in features.modalities:
+                arrays = {
+                    number: features.get(FeatureSpec(name, found[number].get(name), encoded=True))
+                    for number in {number for number, _ in part}
+                }
+                tokens[name] = torch.tensor(np.stack([arrays[n][row] for n, row in part]))
+            corrupted = ["+".join(found[number]) or "clean" for number, _ in part]
+            yield corrupted, np.array([row for _, row in part]), tokens
 
 
 def main(options: Options) -> None:
@@ -115,11 +129,12 @@ def main(options: Options) -> None:
             if fit and method == "triage":
                 tta.fit_on_tokens([clean])
             right, seen = Counter[str](), Counter[str]()
-            for condition, rows, tokens in batches(options, features, stream):
+            for corrupted, rows, tokens in batches(options, features, stream):
                 hits = tta.on_tokens(tokens).logits.argmax(dim=1) == features.labels[rows]
-                for name in ("all", "+".join(condition) or "clean"):
-                    right[name] += int(hits.sum())
-                    seen[name] += len(rows)
+                for name, hit in zip(corrupted, hits.tolist(), strict=True):
+                    for group in ("all", name):
+                        right[group] += hit
+                        seen[group] += 1
             shares = ", ".join(f"{name} {100 * right[name] / seen[name]:.2f}" for name in seen)
             print(f"{options.model} {stream}: {label}: {shares}", flush=True)
 

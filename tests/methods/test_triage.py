@@ -12,6 +12,7 @@ from dasp.methods.triage import (
     contradiction,
     divergence_from_mix,
     has_moved,
+    information,
     is_steady,
     reliability,
 )
@@ -31,10 +32,10 @@ def triage(model=None, **options):
 
 
 def hurt(batch, name="audio", by=3.0):
-    """Return a batch in which one modality is noise around an offset."""
+    """Return a batch in which one modality is under noise and an offset."""
     generator = torch.Generator().manual_seed(9)
     noise = torch.randn(batch[name].shape, generator=generator)
-    return dict(batch) | {name: by * (noise + 1)}
+    return dict(batch) | {name: batch[name] + by * (noise + 1)}
 
 
 def views(count=200, accuracy=(0.9, 0.8, 0.85), seed=0):
@@ -78,6 +79,17 @@ def test_what_is_believed_is_the_product_of_views_and_ignores_those_without_weig
     assert right[0] > right[1]
     assert contradiction(without, without) == pytest.approx(0, abs=1e-6)
     assert contradiction(rows[:, 1], without) > 0.5
+
+
+def test_predictions_tell_nothing_if_they_are_unsure_or_all_alike():
+    rows, _ = views(accuracy=(1.0, 0.5))
+    told = information(rows)
+    assert float(told[0]) > float(told[1]) > 0  # an unlucky guess is as sure, but not as even
+    assert float(told[0]) < torch.tensor(float(CLASSES)).log()
+    alike = rows[:1].expand(50, -1, -1)
+    unsure = torch.zeros(50, 1, CLASSES).log_softmax(dim=2)
+    for nothing in (alike, unsure):
+        assert information(nothing).max() < 1e-3
 
 
 def test_classes_that_come_in_an_order_are_seen():
@@ -153,6 +165,48 @@ def test_a_hurt_modality_is_treated(clean, learn):
     gaps = [float((t["audio"].mean(dim=(0, 1)) - clean_mean).norm()) for t in (encoded, moved)]
     assert learn or gaps[1] < 0.5 * gaps[0]
     assert learn or torch.equal(moved["video"], encoded["video"])
+
+
+def test_of_two_hurt_modalities_the_one_that_tells_more_is_believed(clean):
+    tta = triage(learn=False)
+    tta.fit(clean)
+    rows = tta.method.clean.rows.clone()
+    tta.method.condition.views(rows)[:, 0] = -torch.tensor(8.0).log()  # audio tells nothing
+    both = torch.tensor([2, 2])
+    weights = tta.method._weights(both, rows)
+    assert weights[1] == 1
+    assert weights[0] < 0.01
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_treatment_that_leaves_nothing_to_tell_is_given_up(clean, frozen):
+    tta, source = triage(), dasp.adapt(Toy(seed=1), "source")
+    tta.fit(clean)
+    batch = hurt(hurt(SyntheticWorld().draw(64, seed=6).inputs), "video")
+    with torch.no_grad():  # adapters that turn every token into nothing
+        for pair in tta.adapters.values():
+            pair.plastic.weight.fill_diagonal_(-1)
+    if frozen:
+        with tta.frozen():
+            assert torch.equal(tta(batch).logits, source(batch).logits)
+        return
+    outcome = tta(batch)
+    assert "of the source's information" in outcome.rollback
+    assert not outcome.updated
+    assert torch.equal(outcome.logits, source(batch).logits)
+    assert not any(pair.plastic.weight.any() for pair in tta.adapters.values())
+    assert not len(tta.method.condition.rows)
+    assert tta(batch).rollback is None
+
+
+def test_nothing_is_learned_from_predictions_that_tell_little(clean):
+    tta = triage()
+    tta.fit(clean)
+    both = {name: 1e-4 * value for name, value in SyntheticWorld().draw(64, seed=6).inputs.items()}
+    outcome = tta(both)
+    assert outcome.diagnosis.biased == {"audio", "video"}
+    assert not outcome.updated
+    assert "of what it tells on clean samples" in outcome.skipped
 
 
 def test_without_learning_there_is_nothing_to_train(clean):

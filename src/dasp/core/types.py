@@ -79,9 +79,10 @@ class Step:
     `loss` at the current weights (SAR) returns `gradients`, one per parameter of `trainable()` in
     that order, None for a parameter without one.
     `restart` asks the loop to return to the source state after this step. `rollback` is the reason
-    to return to the last good weights (`Method.roll_back`); the batch is then predicted with
-    those and no update is made. `rate` scales the learning rate of this step. `more` asks the loop
-    to update and to call `step` on the same batch again, which does not count as one of `steps`.
+    to return to good weights (`Method.roll_back`); `logits` is then the prediction without the
+    present ones, and no update is made. `rate` scales the learning rate of this step. `more` asks
+    the loop to update and to call `step` on the same batch again, which does not count as one of
+    `steps`.
     """
 
     logits: Tensor  # (B, C), of the prediction before the update

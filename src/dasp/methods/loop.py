@@ -559,7 +559,7 @@ class Loop:
             if step.rollback is not None:
                 self.method.roll_back()
                 memory.set_moments({})  # they belong to weights that are gone
-                return self._outcome(step, self._predict(batch).logits, rollback=step.rollback)
+                return self._outcome(step, step.logits, rollback=step.rollback)
             if step.loss is None or lr is None:
                 break
             if why := memory.descend(step, lr):

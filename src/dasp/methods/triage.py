@@ -23,13 +23,14 @@ from dasp.methods.losses import entropy, with_spoilt_rows
 from dasp.methods.passes import Adapt, LearningPasses, SourcePasses, adapted_logits, joined
 from dasp.methods.rebalance import MEMORY, rebalance
 
-SHARPNESS = 3  # the power of a reliability that is the weight of a view
 MOST = 2.0  # the weight of what is believed beside the joint prediction, at most
 CALM = 16  # rows after which half of an alignment is made
 RECENT = 8  # rows that are enough to see that the condition has changed
 MOVED = 4.0  # how much further than by chance a mean token must be from earlier ones
 FULL_BATCH = 64  # samples that are worth the full learning rate
 EVEN_SHARE = 0.5  # of a uniform class mix beside the one that is believed, in the loss
+TEACHES = 0.5  # share of the clean information below which nothing is learned from a prediction
+KEEPS = 0.9  # share of the source model's information below which the treatment is given up
 
 MISSING, HEALTHY, FLAGGED = 0, 1, 2
 
@@ -63,6 +64,17 @@ def reliability(views: Tensor, clean: Tensor | None) -> Tensor:
 def _agreement(views: Tensor) -> tuple[Tensor, Tensor]:
     others = (views.sum(dim=1, keepdim=True) - views).log_softmax(dim=2)
     return (views.exp() * others.exp()).sum(dim=2).mean(dim=0), others
+
+
+def information(rows: Tensor) -> Tensor:
+    """Return how much predictions tell about the classes: log p (n, …, C) → (…), in nats.
+
+    That is H(mean of p) − mean of H(p): 0 if all samples get the same answer, or none.
+    """
+    shares = rows.exp()
+    mean = shares.mean(dim=0)
+    certain = (shares * rows).sum(dim=-1).mean(dim=0)
+    return (certain - (mean * mean.clamp(min=1e-12).log()).sum(dim=-1)).clamp(min=1e-6)
 
 
 def belief(views: Tensor, weights: Tensor) -> Tensor:
@@ -99,21 +111,22 @@ def is_steady(believed: Tensor) -> bool:
 
 
 class ConditionMemory(nn.Module):
-    """The last samples of the present condition, one row each: views, joint, mean tokens.
+    """The last samples of the present condition, one row each.
 
-    A condition is a set of flagged modalities and a mean token of each of them. The rows are a
+    A row has the views, the joint predictions with and without treatment, and the mean tokens. A
+    condition is a set of flagged modalities and a mean token of each of them. The rows are a
     buffer, so resets and saved states cover them.
     """
 
     state: Tensor  # (M,) MISSING, HEALTHY or FLAGGED
-    rows: Tensor  # (n, M·C + C + widths), oldest first
+    rows: Tensor  # (n, M·C + 2·C + widths), oldest first
 
     def __init__(self, widths: Mapping[str, int], classes: int) -> None:
         super().__init__()
         self.widths, self.classes = dict(widths), classes
         self.capacity = MEMORY * classes
         self.register_buffer("state", torch.zeros(len(widths), dtype=torch.int64))
-        total = (len(widths) + 1) * classes + sum(widths.values())
+        total = (len(widths) + 2) * classes + sum(widths.values())
         self.register_buffer("rows", torch.zeros(0, total))
 
     def joined(self, state: Tensor, rows: Tensor) -> Tensor:
@@ -137,14 +150,14 @@ class ConditionMemory(nn.Module):
         size = len(self.widths), self.classes
         return rows[:, : size[0] * size[1]].reshape(-1, *size)
 
-    def joint(self, rows: Tensor) -> Tensor:
+    def joint(self, rows: Tensor, treated: bool = True) -> Tensor:
         """Return the log-probabilities (n, C) of all modalities together; a view to write to."""
-        start = len(self.widths) * self.classes
+        start = (len(self.widths) + (not treated)) * self.classes
         return rows[:, start : start + self.classes]
 
     def means(self, rows: Tensor) -> dict[str, Tensor]:
         """Return the mean token of each modality {name: (n, D)}, 0 if it is missing."""
-        start, found = (len(self.widths) + 1) * self.classes, {}
+        start, found = (len(self.widths) + 2) * self.classes, {}
         for name, width in self.widths.items():
             found[name] = rows[:, start : start + width]
             start += width
@@ -186,18 +199,21 @@ class Triage(Dasp):
 
     - `align`: the tokens of flagged modalities are moved to the clean mean (after `fit` only);
     - `believe`: the joint prediction is multiplied by the product of the modalities' own
-      predictions, each weighted by its reliability, the more the two contradict each other;
+      predictions, each weighted by how reliable it is and how much it still tells;
     - `balance`: class biases let the predictions of this condition have the class mix that is
       believed, unless the classes come in an order;
     - `learn`: DASP's adapters learn, too, by `lambda_ent`, `lambda_kl` and, for flagged
-      modalities, `lambda_kl_biased`, unless the classes come in an order. A batch of B < 64
-      samples uses √(B/64) of the rate.
+      modalities, `lambda_kl_biased`, unless the classes come in an order or the joint prediction
+      tells too little. A batch of B < 64 samples uses √(B/64) of the rate.
+
+    If the treated tokens tell less about the classes than the untreated ones, the answer is the
+    source model's, and the adapters start over (`Outcome.rollback` says so).
 
     `queue` is the number of recent samples that the diagnosis uses if a batch has fewer,
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 1
+    version = 2
     sharded = True
 
     def __init__(
@@ -252,6 +268,8 @@ class Triage(Dasp):
         for batch in source:
             alone, means = {n: self.fuse({n: own}) for n, own in batch.items()}, mean_tokens(batch)
             rows.append(self._rows(batch, alone))
+            joint = self.group.gather(self.fuse(batch).logits)
+            self._write(rows[-1], joint, joint)
             for name, fused in alone.items():
                 seen[name].append(fused)
                 tokens[name].append(means[name])
@@ -275,20 +293,23 @@ class Triage(Dasp):
         if not diagnosis.biased:
             self.condition.remember(state, own)
             return Step(source.joint(), diagnosis=diagnosis, skipped="no modality is flagged")
-        alone = source.alone
+        alone, untreated = source.alone, source.joint()
         del source  # it holds much memory
         rows, adapt = self._plan(state, own, diagnosis)
         passes = LearningPasses(self, batch, adapt, alone) if self.learn else None
         logits = passes.logits.detach() if passes else adapted_logits(self, batch, adapt)
-        if (spoilt := with_spoilt_rows(logits)) is not None:
+        if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Step(spoilt, diagnosis=diagnosis)
-        answer = self._answer(state, rows, logits)
+        self._write(rows, logits, untreated)
+        if why := self._harms(rows):
+            return Step(untreated, diagnosis=diagnosis, rollback=why)
+        answer = self._answer(state, rows, len(own))
         self.condition.remember(state, rows)
-        believed = self._believed(state, rows)
-        if passes is None or not is_steady(believed):
-            why = "classes come in an order" if self.learn else "learn=False"
+        why = self._cannot_teach(state, rows) if passes else "learn=False"
+        if passes is None or why:
             treated = ", ".join(sorted(diagnosis.biased))
             return Step(answer, diagnosis=diagnosis, skipped=f"{why}; treated {treated}")
+        believed = self._believed(state, rows)
         mix = believed[-len(own) :].exp().mean(dim=0).to(logits)
         loss = divergence_from_mix(passes.logits, mix)
         loss = loss + self.lambda_ent * entropy(passes.logits).mean()
@@ -305,13 +326,24 @@ class Triage(Dasp):
             or with_spoilt_rows(self.condition.views(own)[:, 0], own) is not None
         ):
             return Prediction(source.joint(), diagnosis)
+        untreated = source.joint()
         del source  # it holds much memory
         rows, adapt = self._plan(state, own, diagnosis)
         logits = adapted_logits(self, batch, adapt)
-        spoilt = with_spoilt_rows(logits)
-        return Prediction(
-            self._answer(state, rows, logits) if spoilt is None else spoilt, diagnosis
-        )
+        if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
+            return Prediction(spoilt, diagnosis)
+        self._write(rows, logits, untreated)
+        harms = self._harms(rows)
+        return Prediction(untreated if harms else self._answer(state, rows, len(own)), diagnosis)
+
+    @torch.no_grad()
+    def roll_back(self) -> None:
+        """Return the adapters to the identity, and forget the condition."""
+        for pair in self.adapters.values():
+            for name, weight in pair.named_parameters():
+                if name in ("stable.up.weight", "plastic.weight"):
+                    weight.zero_()
+        self.condition.remember(self.condition.state, self.condition.rows[:0])
 
     @torch.no_grad()
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
@@ -346,7 +378,7 @@ class Triage(Dasp):
         return rows, partial(self._treat, roles=self._roles(diagnosis), shifts=shifts)
 
     def _rows(self, batch: Tokens, alone: Mapping[str, Fused]) -> Tensor:
-        """Return the rows (B, W) of all ranks' samples; their joint predictions are still 0."""
+        """Return the rows (B, W) of all ranks' samples; joint predictions are still 0."""
         like, count = self.condition.rows, len(next(iter(batch.values())))
         empty = like.new_zeros(count, self.model.num_classes)
         views = [
@@ -357,7 +389,7 @@ class Triage(Dasp):
             batch[name].mean(dim=1).to(like) if name in batch else like.new_zeros(count, width)
             for name, width in self.condition.widths.items()
         ]
-        return self.group.gather(torch.cat([*views, empty, *means], dim=1))
+        return self.group.gather(torch.cat([*views, empty, empty, *means], dim=1))
 
     def _state(self, diagnosis: Diagnosis) -> Tensor:
         kinds = [
@@ -371,16 +403,35 @@ class Triage(Dasp):
     def _weights(self, state: Tensor, rows: Tensor) -> Tensor:
         """Return the weight (M,) of each modality's own prediction, 0 if it is missing.
 
-        Two others can outvote a modality that looks healthy; one cannot.
+        It is reliability times relative information. Two others can outvote a modality that looks
+        healthy; one cannot.
         """
         present = state != MISSING
-        clean = self.condition.views(self.clean.rows)[:, present] if self.fitted else None
-        found = reliability(self.condition.views(rows)[:, present], clean) ** SHARPNESS
-        if present.sum() < 3:
+        views, clean = self.condition.views(rows)[:, present], self._clean_views(present)
+        told = information(views) / (1 if clean is None else information(clean))
+        found = reliability(views, clean) * told / told.max()
+        if present.sum() < 3 and (state == HEALTHY).any():
             found = torch.where(state[present] == FLAGGED, found, 1.0)
         weights = torch.zeros_like(state, dtype=rows.dtype)
         weights[present] = found / found.max().clamp(min=1e-12)
         return weights
+
+    def _clean_views(self, present: Tensor) -> Tensor | None:
+        return self.condition.views(self.clean.rows)[:, present] if self.fitted else None
+
+    def _told(self, rows: Tensor, clean: Tensor) -> float:
+        """Return the information of rows (n, C), relative to that of clean rows after `fit`."""
+        return float(information(rows) / (information(clean) if self.fitted else 1))
+
+    def _joint_told(self, state: Tensor, rows: Tensor) -> float:
+        """Return the relative information of the joint prediction.
+
+        If a modality is missing, its clean counterpart is the product of the views that are left.
+        """
+        clean, present = self.condition.joint(self.clean.rows), state != MISSING
+        if not present.all():
+            clean = belief(self.condition.views(self.clean.rows), present.to(rows))
+        return self._told(self.condition.joint(rows), clean)
 
     def _believed(self, state: Tensor, rows: Tensor) -> Tensor:
         return belief(self.condition.views(rows), self._weights(state, rows))
@@ -388,21 +439,24 @@ class Triage(Dasp):
     def _shifts(self, state: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Return the vector (D,) by which the tokens of each flagged modality are moved.
 
-        It leads to the mean of clean samples, weighted by half to the class mix that is believed.
-        Without a healthy modality that is unknown: no weights, and no shift if classes are sorted.
+        It leads to the mean of clean samples, weighted to the class mix that is believed: by half,
+        or fully if classes come in an order. Without a healthy modality the mix is unknown: no
+        weights, and no shift if classes come in an order.
         """
         if not (self.align and self.fitted):
             return {}
         weights, views = self._weights(state, rows), self.condition.views
         believed = belief(views(rows), weights)
+        steady = is_steady(believed)
         share = rows.new_full((len(self.clean.rows),), 1 / len(self.clean.rows))
         if (state == HEALTHY).any():
             clean = belief(views(self.clean.rows), weights).exp()
             usual = clean.mean(dim=0)
-            wanted = (believed.exp().mean(dim=0) + usual) / 2
+            wanted = believed.exp().mean(dim=0)
+            wanted = (wanted + usual) / 2 if steady else wanted
             share = clean @ (wanted / usual.clamp(min=1e-12))
             share = share / share.sum()
-        elif not is_steady(believed):
+        elif not steady:
             return {}
         there, here = self.condition.means(self.clean.rows), self.condition.means(rows)
         calm = len(rows) / (len(rows) + CALM)
@@ -420,24 +474,56 @@ class Triage(Dasp):
 
     # Prediction
 
-    def _answer(self, state: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
-        """Return log p (B, C) from the joint logits of the last rows, and write those into them."""
-        count, joint = len(logits), self.condition.joint(rows)
-        joint[-count:] = log_probabilities(logits).to(rows)
-        # Of two flagged modalities, neither is to be believed more than the other.
-        if not (state == HEALTHY).any() and (state == FLAGGED).sum() < 3:
-            return joint[-count:].clone()
-        believed, answer = self._believed(state, rows), joint
-        if self.believe:
-            trust = len(rows) / (len(rows) + RECENT) * contradiction(joint, believed)
-            answer = (joint + min(trust, MOST) * believed).log_softmax(dim=1)
-        if self.balance and is_steady(believed):
-            classes = believed.shape[1]
-            mix = (believed.exp().sum(dim=0) + 1) / (len(rows) + classes)
+    def _write(self, rows: Tensor, *joint: Tensor) -> None:
+        """Write joint logits (B, C), treated and untreated, into the last rows."""
+        for treated, logits in zip((True, False), joint, strict=True):
+            own = self.condition.joint(rows, treated)
+            own[-len(logits) :] = log_probabilities(logits).to(rows)
+
+    def _answer(self, state: Tensor, rows: Tensor, count: int) -> Tensor:
+        """Return log p (count, C) of the last rows."""
+        present = int((state != MISSING).sum())
+        answer, believed = self.condition.joint(rows), self._believed(state, rows)
+        if self.believe and present > 1:
+            trust = self._trust(state, rows, believed)
+            answer = (answer + trust * believed).log_softmax(dim=1)
+        vouched = present > 2 or (state == HEALTHY).any()
+        if self.balance and vouched and is_steady(believed):
+            mix = (believed.exp().sum(dim=0) + 1) / (len(rows) + believed.shape[1])
             return rebalance(answer[-count:], answer[:-count], 1.0, mix).log_softmax(dim=1)
         return answer[-count:].clone()
 
+    def _trust(self, state: Tensor, rows: Tensor, believed: Tensor) -> float:
+        """Return the weight of what is believed beside the joint prediction, from 0 to 2.
+
+        Three views vouch for each other: the weight grows as the joint prediction contradicts
+        them. Two cannot: it grows as what is believed tells more than the joint prediction.
+        """
+        if (state != MISSING).sum() > 2:
+            found = contradiction(self.condition.joint(rows), believed)
+        else:
+            clean = belief(self.condition.views(self.clean.rows), self._weights(state, rows))
+            gain = self._told(believed, clean) / self._joint_told(state, rows) - 1
+            found = MOST * max(gain, 0.0)
+        return min(len(rows) / (len(rows) + RECENT) * found, MOST)
+
+    def _harms(self, rows: Tensor) -> str | None:
+        """Say so if the treated tokens tell less about the classes than the untreated ones."""
+        if len(rows) < 2 * RECENT:
+            return None
+        treated, untreated = (information(self.condition.joint(rows, t)) for t in (True, False))
+        if treated >= KEEPS * untreated:
+            return None
+        return f"treatment left {float(treated / untreated):.0%} of the source's information"
+
     # Learning
+
+    def _cannot_teach(self, state: Tensor, rows: Tensor) -> str | None:
+        """Return why nothing should be learned from this condition, or None."""
+        if self.fitted and (told := self._joint_told(state, rows)) < TEACHES:
+            return f"the prediction tells {told:.0%} of what it tells on clean samples"
+        steady = is_steady(self._believed(state, rows))
+        return None if steady else "classes come in an order"
 
     def _kl_weight(self, role: Role) -> float:
         return self.lambda_kl_biased if role == "plastic" else self.lambda_kl
