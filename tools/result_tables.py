@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 STREAM, REPLICATE = ["data", "protocol", "samples", "batch_size"], ["model", "seed"]
 OURS = ("dasp", "triage", "triage unfitted")
 OWN = ("dasp", "triage")
+ALLOWED = 0.3  # points that a method of ours may fall below Source
 MAIN = {
     "interleaved": "one sensor damaged after another",
     "pairs": "two sensors damaged at once",
@@ -224,6 +225,32 @@ def streams(folder: str) -> str:
     return markdown(["stream", "source", "best of the others", *OURS], rows)
 
 
+def harm(what: str) -> str:
+    """Table of how often a row is below Source by more than is allowed, and where it is worst.
+
+    Each case is a stream with one model, or the domains of one modality in it taken together.
+    """
+    folders, rows = what.split(), []
+    frame = pd.concat([dasp.results(ROOT / folder) for folder in folders])
+    frame["modality"] = frame["domain"].str.partition("/")[0]
+    for label in OURS:
+        cells = [label]
+        for place in ([*STREAM, *REPLICATE], [*STREAM, *REPLICATE, "modality"]):
+            own = frame[frame["label"].isin(["source", label])]
+            own = own.drop_duplicates([*place, "label", "domain"])
+            sums = own.groupby([*place, "label"])[["right", "seen"]].sum()
+            share = (100 * sums["right"] / sums["seen"]).unstack("label").dropna()
+            gain = (share[label] - share["source"]).sort_values()
+            where = dict(zip(gain.index.names, gain.index[0], strict=True))
+            part = f", {where['modality']}" if "modality" in where else ""
+            worst = f"{words(where['protocol'])}, batches of {where['batch_size']}{part}"
+            cells += [f"{(gain < -ALLOWED).sum()} of {len(gain)}"]
+            cells += [f"{number(gain.iloc[0], True)} ({worst}, {where['model'].split()[0]})"]
+        rows.append(cells)
+    header = ["", "streams of one model", "worst", "modalities of one stream", "worst"]
+    return markdown(header, rows)
+
+
 def chosen(what: str) -> tuple[pd.DataFrame, list[str]]:
     folder, plan, *but = what.split()
     found = runs(folder)
@@ -280,6 +307,7 @@ TABLES = {
     "best": best_methods,
     "board": board,
     "gains": gains,
+    "harm": harm,
     "main": main_table,
     "noise": noise,
     "streams": streams,
