@@ -6,8 +6,9 @@ A page has marked blocks; what stands between the marks is made here and never b
 
     <!-- figures FILE/NAME/NAME -->         a table of what lies there in FILE.json
     <!-- goals -->  <!-- machine FILE -->  <!-- growth -->
-    <!-- accuracy FOLDER PLAN -->  <!-- gains FOLDER PLAN -->  <!-- board FOLDER PLAN ... -->
+    <!-- accuracy FOLDER PLAN -->  <!-- gains FOLDER PLAN -->  <!-- board FOLDER PLAN -->
     <!-- best FOLDER PREFIX ... -->  <!-- noise FOLDER PLAN ... -->  <!-- streams FOLDER -->
+    <!-- harm FOLDER ... -->
     <!-- main FOLDER FOLDER FOLDER -->      tables of results, see result_tables.py
     <!-- leaderboard FOLDER -->             see leaderboard.py
     <!-- end -->

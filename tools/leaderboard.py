@@ -40,9 +40,9 @@ class Entry:
     def stream(self) -> str:
         """Return the first part of the heading that the row stands under: data set and stream."""
         config = self.runs[0].config
-        kind = config.data.get("flavour", "balanced")
+        kind, people = config.data.get("flavour", "balanced"), config.data.get("people")
         name = f"{config.data['name']}{'' if kind == 'balanced' else f', flavour {kind}'}"
-        return f"{name}: {config.protocol}"
+        return f"{name}{f', people {people}' if people else ''}: {config.protocol}"
 
     @property
     def samples(self) -> int:

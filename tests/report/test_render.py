@@ -83,6 +83,13 @@ def test_every_chart_is_svg_pdf_and_png_and_names_what_it_draws(charts, grid, gr
     assert figures.overview_chart(group(grid[-1]), looks) is None  # without Source
 
 
+def test_a_protocol_that_source_did_not_run_has_no_panel(make, group, looks):
+    both = (make(name, protocol="interleaved") for name in ("source", "tent"))
+    chart = figures.overview_chart(group(*both, make("tent", protocol="missing/audio")), looks)
+    assert ">interleaved</text>" in chart.svg
+    assert "missing" not in chart.svg
+
+
 @pytest.mark.parametrize(("samples", "said"), [(64, "running mean over 2 batches"), (16, "each")])
 def test_a_stream_says_what_its_line_is_a_mean_of(make, group, looks, samples, said):
     chart = figures.stream_chart(group(make("source", samples=samples)), looks)

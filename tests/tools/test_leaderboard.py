@@ -48,6 +48,8 @@ def test_each_row_is_counted_again_from_the_files():
         here = frame["data"].str.startswith(data.partition(",")[0])
         kinds = frame["data"].str.extract(r"flavour (\w+)")[0].fillna("balanced")
         here &= kinds == flavour
+        people = frame["data"].str.extract(r"people ([\w+]+)")[0].fillna("")
+        here &= people == data.partition(", people ")[2]
         here &= (frame["protocol"] == stream) & (frame["samples"] == int(samples))
         here &= frame["batch_size"] == batch
         both = {}

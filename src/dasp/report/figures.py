@@ -129,7 +129,8 @@ def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
     """Draw the gain over Source of each method: one panel per protocol, all on one scale."""
     names = [name for name in group.columns if name != CLEAN] or group.protocols
     names = names if len(names) <= PANELS else names[-1:]
-    gains = {name: group.gain(name).dropna(axis=1, how="all") for name in names}
+    every = {name: group.gain(name).dropna(axis=1, how="all") for name in names}
+    gains = {name: found for name, found in every.items() if not found.empty}  # not Source alone
     labels = [n for n in group.labels if any(n in found.columns for found in gains.values())]
     if not labels:
         return None
@@ -137,8 +138,8 @@ def overview_chart(group: RunGroup, looks: Looks) -> Chart | None:
     high = max(values.max(), 0.5)
     low = max(min(values.min(), -0.5), -1.5 * high - 2)  # a collapse must not squeeze the rest
     margin = 0.06 * (high - low)
-    width = min(10.0, 1.4 + 2.6 * len(names))
-    figure, panels = new_axes(width, 0.8 + 0.24 * len(labels), 1, len(names), sharey=True)
+    width = min(10.0, 1.4 + 2.6 * len(gains))
+    figure, panels = new_axes(width, 0.8 + 0.24 * len(labels), 1, len(gains), sharey=True)
     for panel, (name, found) in zip(panels, gains.items(), strict=True):
         panel.set_title(pretty(name), fontsize=9, loc="left")
         panel.set_xlim(low - margin, high + margin)
