@@ -205,7 +205,8 @@ class Method(nn.Module, ABC):
         if isinstance(width, int):
             return width
         raise ContractError(
-            f"{type(self).__name__} needs one width for tokens and embedding, not {dict(width)}."
+            f"{type(self).__name__} needs tokens and a fused embedding of one width; this model "
+            f"has tokens of {dict(width)} and an embedding of its own."
         )
 
     def head_features(self, fused: Fused) -> Tensor:

@@ -98,6 +98,10 @@ class StableAdapter(nn.Module):
         self.down = skip_init(nn.Linear, dim, rank, bias=False)  # type: ignore[no-untyped-call]
         self.up = skip_init(nn.Linear, rank, dim, bias=False)  # type: ignore[no-untyped-call]
         nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(3), generator=generator)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Be the identity again; the down projection stays as it is."""
         nn.init.zeros_(self.up.weight)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -113,7 +117,7 @@ class PlasticAdapter(nn.Linear):
         super().__init__(dim, dim, bias=False)
 
     def reset_parameters(self) -> None:
-        """Start at zero."""
+        """Be the identity again."""
         nn.init.zeros_(self.weight)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -129,6 +133,12 @@ class AdapterPair(nn.Module):
         self.has_both = kinds == "both"
         self.stable = nn.Identity() if kinds == "plastic" else StableAdapter(dim, rank, generator)
         self.plastic = nn.Identity() if kinds == "stable" else PlasticAdapter(dim)
+
+    def reset_parameters(self) -> None:
+        """Be the identity again."""
+        for adapter in (self.stable, self.plastic):
+            if not isinstance(adapter, nn.Identity):
+                adapter.reset_parameters()
 
     def forward(self, tokens: Tensor, role: Role) -> Tensor:
         """Return z̃ from z (B, N, D), by role.

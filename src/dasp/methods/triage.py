@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from dasp.core.contract import token_width
 from dasp.core.errors import ContractError, OptionError
 from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
 from dasp.methods.base import METHODS, device_of, full_precision, not_negative, one_of, whole
-from dasp.methods.dasp import Dasp, Role, RoleOf, mean_prediction
+from dasp.methods.dasp import AdapterPair, Dasp, Role, RoleOf, mean_prediction
 from dasp.methods.diagnosis import Diagnoser, mean_tokens
 from dasp.methods.losses import entropy, with_spoilt_rows
 from dasp.methods.passes import Adapt, LearningPasses, SourcePasses, adapted_logits, joined
@@ -215,6 +216,7 @@ class Triage(Dasp):
 
     version = 2
     sharded = True
+    auto_change = 0.1  # alignment and belief leave adapters less to do than DASP's have
 
     def __init__(
         self,
@@ -339,10 +341,8 @@ class Triage(Dasp):
     @torch.no_grad()
     def roll_back(self) -> None:
         """Return the adapters to the identity, and forget the condition."""
-        for pair in self.adapters.values():
-            for name, weight in pair.named_parameters():
-                if name in ("stable.up.weight", "plastic.weight"):
-                    weight.zero_()
+        for pair in cast(Iterable[AdapterPair], self.adapters.values()):
+            pair.reset_parameters()
         self.condition.remember(self.condition.state, self.condition.rows[:0])
 
     @torch.no_grad()
