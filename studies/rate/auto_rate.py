@@ -73,13 +73,15 @@ def compare(
     methods: list[str],
     streams: tuple[str, ...],
     data: DataOptions,
+    fit: int,
     workspace: Workspace,
 ) -> tuple[dict[str, Cells], dict[str, tuple[Hits, Hits]]]:
     """Return a column per stream, and of each cell the hits of lr="auto" and of the default."""
     rows = {"source": MethodRow("source")}
     for method in methods:
         for lr in rates(method, data.name).values():
-            rows[f"{method} {lr}"] = MethodRow(method, {"lr": lr})
+            clean = fit if dasp.METHODS[method].fit is not dasp.Method.fit else 0
+            rows[f"{method} {lr}"] = MethodRow(method, {"lr": lr}, clean)
     plan = Plan(models=(model,), protocols=streams, methods=rows, data=data)
     found = run_plan(plan, workspace, f"rate {model}")
     columns: dict[str, Cells] = {}
@@ -113,6 +115,7 @@ def main(
     methods: tuple[str, ...] = tuple(dasp.METHODS),
     streams: tuple[str, ...] = (),
     samples: int = SAMPLES,
+    fit: int = 0,
     root: Path | None = None,
     workspace: Annotated[Workspace, tyro.conf.arg(name="")] = OUT,
 ) -> None:
@@ -123,6 +126,7 @@ def main(
         methods: Some methods; those that train nothing or do not fit a model are left out.
         streams: Protocols; by default two that fit the model.
         samples: Samples per domain.
+        fit: Clean samples for methods that can learn from them; 0: as many as a method needs.
         root: Directory of the recordings, which has `grid` or `dsa` in it.
     """
     columns: dict[str, Cells] = {}
@@ -131,7 +135,7 @@ def main(
         model = dasp.load_model(name)
         fitting = [method for method in methods if has_rate(method, model)]
         data = data_of(name, root, samples)
-        found, own = compare(name, fitting, streams or streams_of(name), data, workspace)
+        found, own = compare(name, fitting, streams or streams_of(name), data, fit, workspace)
         columns |= found
         pairs |= own
     print("| default / tuned / auto |", " | ".join(columns), "|")

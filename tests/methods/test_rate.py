@@ -40,7 +40,7 @@ def test_a_run_equals_one_that_is_given_the_chosen_rate(name):
     assert name not in LEARNING or rates
 
 
-@pytest.mark.parametrize("name", ["tent", "eata", "dasp", "read", "cotta"])
+@pytest.mark.parametrize("name", ["abpem", "dasp", "read", "aeo", "adapgc"])
 @pytest.mark.parametrize("scale", [1, 10])
 def test_the_first_update_has_the_wanted_effect_whatever_the_model(name, scale):
     options = LEARNING.get(name, {})
@@ -54,6 +54,12 @@ def test_the_first_update_has_the_wanted_effect_whatever_the_model(name, scale):
     assert usual / SPAN <= rate(tta) <= usual * SPAN
     if rate(tta) < usual * SPAN:
         assert change == pytest.approx(wanted, rel=0.3)
+
+
+def test_methods_that_minimise_entropy_alone_keep_their_published_rate():
+    for name in ("tent", "eata", "sar", "deyo"):
+        tta = start(name)
+        assert rate(tta) == tta.method.default_lr
 
 
 def test_another_scale_of_the_logits_does_not_matter():
@@ -102,22 +108,23 @@ def test_batches_that_teach_nothing_choose_nothing():
     assert rate(tta) is None
     assert "lr chosen at the first update" in repr(tta)
     bad = {name: torch.full_like(value, torch.nan) for name, value in batches[0].items()}
-    assert dasp.adapt(Toy(seed=1), "tent")(bad).lr is None
+    assert dasp.adapt(Toy(seed=1), "read")(bad).lr is None
 
 
 def test_it_is_told_in_the_outcome_and_in_the_log(tmp_path):
     log = tmp_path / "events.jsonl"
-    tta = dasp.adapt(Toy(seed=1), "tent", log=log)
+    tta = dasp.adapt(Toy(seed=1), "read", log=log)
     out = tta(trial_batches()[0])
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert out.lr == rate(tta) == events[-1]["lr"]
 
 
-def test_low_precision_does_not_mislead_it():
+@pytest.mark.parametrize("name", ["read", "aeo", "dasp"])  # of tokens, of inputs, with adapters
+def test_low_precision_does_not_mislead_it(name):
     batch = trial_batches()[0]
     rates = []
     for autocast in (False, True):
-        tta = dasp.adapt(Toy(seed=1), "tent", autocast=autocast)
+        tta = dasp.adapt(Toy(seed=1), name, autocast=autocast, **LEARNING.get(name, {}))
         tta(batch)
         rates.append(rate(tta))
     assert rates[1] == pytest.approx(rates[0], rel=0.2)

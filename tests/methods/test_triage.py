@@ -8,6 +8,7 @@ from dasp.core.errors import ContractError, InputError, OptionError
 from dasp.methods.dasp import diversity
 from dasp.methods.triage import (
     ConditionMemory,
+    Triage,
     belief,
     contradiction,
     divergence_from_mix,
@@ -307,3 +308,56 @@ def test_clean_samples_that_would_spoil_it_are_refused(source, said, clean, batc
 def test_impossible_options_are_named(option, wrong):
     with pytest.raises(OptionError, match=f"^{option} "):
         dasp.adapt(Toy(), "triage", **{option: wrong})
+
+
+# Batches in which not all samples are damaged
+
+
+def tokens_of(model, count=20, seed=3):
+    """Return tokens of 64 samples, the audio of the first ones damaged."""
+    with torch.no_grad():
+        tokens = dict(model.encode(SyntheticWorld().draw(64, seed=seed).inputs))
+    noise = torch.randn(tokens["audio"].shape, generator=torch.Generator().manual_seed(9))
+    tokens["audio"] = tokens["audio"].clone()
+    tokens["audio"][:count] += 4 * (noise + 1)[:count]
+    return tokens
+
+
+@pytest.fixture
+def ready(clean):
+    tta = triage()
+    tta.fit(clean)
+    return tta
+
+
+def test_samples_of_a_mixed_batch_are_told_apart_and_answered_one_by_one(ready, monkeypatch):
+    monkeypatch.setattr(Triage, "_trust", lambda *_: 2.0)  # the model is not trained
+    mixed, source = tokens_of(ready.model), dasp.adapt(Toy(seed=1), "source")
+    with ready.frozen():
+        alone = ready.on_tokens(mixed).logits
+    out, usual = ready.on_tokens(mixed), source.on_tokens(mixed).logits.log_softmax(dim=1)
+    damaged = torch.tensor(out.diagnosis.samples["audio"])
+    assert damaged[:20].float().mean() > 0.9
+    assert damaged[20:].float().mean() < 0.1
+    assert "not all samples are damaged (audio" in out.skipped
+    assert torch.allclose(out.logits[~damaged], usual[~damaged], atol=1e-5)
+    assert not torch.allclose(out.logits[damaged], usual[damaged], atol=1e-2)
+    assert torch.equal(alone, out.logits)
+
+
+@pytest.mark.parametrize("count", [40, 64])
+def test_damage_of_most_samples_is_one_condition(ready, count):
+    out = ready.on_tokens(tokens_of(ready.model, count))
+    assert out.diagnosis.biased == {"audio"}
+    assert out.diagnosis.samples == {}
+
+
+def test_refused_samples_of_a_mixed_batch_are_not_told_apart(ready):
+    mixed = tokens_of(ready.model)
+    mixed["audio"][30] = torch.nan
+    out = ready.on_tokens(mixed)
+    assert out.rejected
+    damaged = torch.tensor(out.diagnosis.samples["audio"])
+    assert damaged.shape == (64,)
+    assert not damaged[30]
+    assert damaged[:20].float().mean() > 0.9

@@ -61,6 +61,8 @@ class Diagnosis:
     differences: Mapping[str, float]  # score minus what it is compared with, such as the lowest
     biased: frozenset[str]
     probability: Mapping[str, float] = field(default_factory=dict)  # of damage; {} if not known
+    # Which of the B samples are damaged in a flagged modality; {} if they were not told apart.
+    samples: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ class Abpem(Method):
     """
 
     version = 1
+    auto_change = 0.02
     published = "2025-02"
     sharded = "its loss uses attention maps, which stay on the rank that computed them"
     needs = (HasFusionQkv, HasAttentionMaps)

@@ -77,9 +77,10 @@ class Method(nn.Module, ABC):
     default_lr: ClassVar[float] = 1e-4
     """The rate of the paper: of benchmarks that name no other, and where `lr="auto"` begins."""
 
-    auto_change: ClassVar[float] = 0.02
+    auto_change: ClassVar[float] = 0.0
     """How much the first update shall change the logits, as a share of their spread over the
-    classes, if `lr="auto"` (`dasp.methods.rate`); 0: the method keeps `default_lr`."""
+    classes, if `lr="auto"` (`dasp.methods.rate`); 0: the method keeps `default_lr`. Give another
+    value only if it was measured on long streams, too: entropy alone may collapse on them."""
 
     default_predict: ClassVar[Predict] = "before"
 

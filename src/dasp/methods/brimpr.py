@@ -82,7 +82,6 @@ class Brimpr(Method):
     version = 1
     published = "2026-01"
     sharded = "it contrasts each sample with all others, whose embeddings stay on their rank"
-    auto_change = 0.0  # no other rate than the published one was measured
     tunes_encoder = True
     needs = (HasPrompts, HasOwnNorms)
     needs_source = True

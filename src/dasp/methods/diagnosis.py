@@ -17,7 +17,7 @@ docs/diagnosis.md has the equations, the choices and the figures.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
 
 import torch
@@ -42,6 +42,7 @@ LEAST = 0.02  # share of a feature's variance that is never explained
 OTHER_DAY = 128  # clean samples of another day differ: more than this many do not sharpen a test
 CAUTION = 3  # clean samples that count as one degree of freedom: classes differ in more than means
 RECENT = 8  # samples that are enough to see that the stream has changed
+MIXED = 0.25, 0.5  # share of samples that are far away by themselves if only some are damaged
 SURENESS = 4.0, 1.0  # slope and offset of the log-odds of damage, by the logarithm of the score
 
 
@@ -67,13 +68,14 @@ class Clean(nn.Module):
     axes: Tensor  # (D, K) directions in which they vary most
     middle: Tensor  # (3,) median of the features
     spread: Tensor  # (3,)
+    furthest: Tensor  # () distance that few single samples exceed
 
     def __init__(self) -> None:
         super().__init__()
-        empty_buffers(self, centre=1, axes=2, middle=1, spread=1)
+        empty_buffers(self, centre=1, axes=2, middle=1, spread=1, furthest=0)
         self.given_own, self.given_others = Expectation(), Expectation()
 
-    def fit(self, tokens: Tensor, alone: Fused, others: Tensor | None) -> None:
+    def fit(self, tokens: Tensor, alone: Fused, others: Tensor | None, false_alarms: float) -> None:
         """Learn from mean tokens (n, D), the modality alone, and the others' predictions (n, C)."""
         self.centre, self.axes = directions(tokens)
         folds = min(FOLDS, len(tokens))
@@ -87,12 +89,17 @@ class Clean(nn.Module):
         self.spread = ((high - low) / 2).clamp(min=1e-4)
         rows = self._scaled(found)
         self.given_own.fit(rows, _plain(alone.logits.softmax(dim=1)))
+        self.furthest = self.distance(rows).quantile(1 - false_alarms)
         if others is not None:
             self.given_others.fit(rows, others)
 
     def look(self, tokens: Tensor, alone: Fused) -> Tensor:
         """Return the scaled features of samples: mean tokens (B, D) and alone → (B, 3)."""
         return self._scaled(features(alone, outside_of(tokens, self.centre, self.axes)))
+
+    def distance(self, rows: Tensor) -> Tensor:
+        """Return how far single samples (n, 3) are from the middle of clean ones: (n,)."""
+        return (rows @ self.given_own.whiten).square().sum(dim=1)
 
     def score(self, rows: Tensor, own: Tensor, others: Tensor | None, surprise: float) -> float:
         """Return the distance of rows (n, 3) from clean over its limit: above 1 is damage."""
@@ -244,7 +251,7 @@ class Diagnoser(nn.Module):
             if spread < 1e-6 * float(view.embedding.abs().max()):
                 raise InputError(f"all clean samples of '{name}' are alike: give real ones.")
             others = agreed([own for other, own in shares.items() if other != name])
-            self._of(name).fit(tokens[name][kept], view, others)
+            self._of(name).fit(tokens[name][kept], view, others, self.false_alarms)
         self.fitted.fill_(True)
 
     @torch.no_grad()
@@ -268,7 +275,8 @@ class Diagnoser(nn.Module):
         flagged = frozenset(name for name, score in scores.items() if score > 1)
         over = {name: score - 1 for name, score in scores.items()}
         sure = {name: sureness(score) for name, score in scores.items()}
-        return Diagnosis(scores, over, flagged, sure)
+        mixed = self._samples(flagged, seen, newest) if len(alone) < 3 else {}
+        return Diagnosis(scores, over, flagged, sure, mixed)
 
     def _rows(self, tokens: Mapping[str, Tensor], alone: Mapping[str, Fused]) -> Tensor:
         """Return what is kept of each sample, zeros of a modality that is missing: → (B, M, K)."""
@@ -288,6 +296,27 @@ class Diagnoser(nn.Module):
         others = agreed([seen[:, p, SHARES] for p in there])
         rows, own = seen[:, place, SEEN], seen[:, place, SHARES]
         return self._of(name).score(rows, own, others, self.surprise)
+
+    def _samples(
+        self, flagged: Iterable[str], seen: Tensor, newest: int
+    ) -> dict[str, tuple[bool, ...]]:
+        """Return which of the newest samples are damaged; {} if that is the same for all of them.
+
+        It is not if many of one modality are far from clean ones by themselves, and the rest would
+        not be flagged. With three modalities this is not asked: there, damage that is the same for
+        all samples is seen in some of them only.
+        """
+        last = seen[-max(newest, 4 * RECENT) :]  # earlier ones may be from another condition
+        found, mixed = {}, False
+        for name in sorted(flagged):
+            own = last[:, self.names.index(name)]
+            far = self._of(name).distance(own[:, SEEN]) > self._of(name).furthest
+            counted = own[:, COUNTS] > 0
+            share, rest = float(far[counted].double().mean()), last[counted & ~far]
+            several = MIXED[0] <= share <= MIXED[1] and len(rest) >= RECENT
+            mixed |= several and self._score(name, rest) <= 1
+            found[name] = tuple(far[-newest:].tolist())
+        return found if mixed else {}
 
     def _forget_before_change(self, name: str, rows: Tensor, newest: int) -> None:
         """Let rows (n, …) of a modality, in order of arrival, not count from before a change.

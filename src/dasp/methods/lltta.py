@@ -45,7 +45,6 @@ class Lltta(Method):
     published = "2025-06"
     sharded = "its loss uses tokens, which stay on the rank that computed them"
     tunes_encoder = True
-    auto_change = 0.0  # no other rate than the published one was measured
     needs = (HasFusionQkv, HasLayers)
     default_predict = "after"
 

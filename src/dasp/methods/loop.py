@@ -5,7 +5,7 @@ Users call an `Adaptation`, which takes turns, counts and logs. The batch goes t
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dasp.core.contract import HasFusionQkv, name_of
 from dasp.core.errors import ContractError, OptionError, StateError
 from dasp.core.seeding import batch_seed
-from dasp.core.types import Inputs, Outcome, Prediction, Step, Tokens, Trainable
+from dasp.core.types import Diagnosis, Inputs, Outcome, Prediction, Step, Tokens, Trainable
 from dasp.methods.base import Method, Predict, device_of, hyperparameters, one_of, whole
 from dasp.methods.checks import checked, clean_batches, finite_rows, not_finite, which
 from dasp.methods.diagnosis import Diagnoser
@@ -440,7 +440,9 @@ class Loop:
         try:
             with group.together():
                 outcome = self._run(checked(batch, self.method, kind), kind, frozen, before)
-                return self._explained(replace(outcome, logits=group.own(outcome.logits)))
+                found = _by_sample(outcome.diagnosis, group.own)
+                own = replace(outcome, logits=group.own(outcome.logits), diagnosis=found)
+                return self._explained(own)
         except PeerError as error:
             self.memory.restore(before)
             with apart(self.method):
@@ -480,7 +482,10 @@ class Loop:
             usable = {name: value[own] for name, value in batch.items()}
             found = self._infer(self._prepared(usable, kind))
             found.logits[~predicted_rows(found.logits)] = torch.nan
-            logits[rows], diagnosis = found.logits, found.diagnosis
+            logits[rows] = found.logits
+            where = rows.cpu()
+            none = torch.zeros_like(where)
+            diagnosis = _by_sample(found.diagnosis, lambda own: none.masked_scatter(where, own))
         return Outcome(logits, diagnosis, rejected=why)
 
     def _meet(self, batch: Inputs, kind: str) -> None:
@@ -528,12 +533,15 @@ class Loop:
         if not undecided or not predicted_rows(step.logits).all():
             return step
         lr = method.default_lr
+        # In full precision: autocast, in which tokens were encoded, would hide small changes.
+        like = next(method.model.parameters()).dtype
+        exact = {n: v.to(like) if v.is_floating_point() else v for n, v in batch.items()}
         for _ in range(TRIALS):
             method.follows = frozenset()
-            with torch.no_grad():  # in full precision: autocast would hide small changes
-                old = method.forward(batch).logits
+            with torch.no_grad():
+                old = method.forward(exact).logits
                 failed = memory.descend(step, lr)
-                change = relative_change(old, method.forward(batch).logits)
+                change = relative_change(old, method.forward(exact).logits)
             lr = memory.rate.next_trial(lr, math.nan if failed else change)
             memory.restore(before)
             step = self._begun(batch)
@@ -644,3 +652,11 @@ def learns_from(method: Method, batch: Tokens) -> bool:
         return True
     weighs = method.exactly_two_modalities or HasFusionQkv in method.needs
     return method.learns_from_part and not weighs
+
+
+def _by_sample(diagnosis: Diagnosis | None, change: Callable[[Tensor], Tensor]) -> Diagnosis | None:
+    """Change what a diagnosis says of each sample, if it does."""
+    if diagnosis is None or not diagnosis.samples:
+        return diagnosis
+    found = {n: tuple(change(torch.tensor(own)).tolist()) for n, own in diagnosis.samples.items()}
+    return replace(diagnosis, samples=found)

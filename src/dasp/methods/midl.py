@@ -44,7 +44,6 @@ class Midl(Method):
     tunes_encoder = True
     trainable = Method.norms
     default_lr = 2.5e-4
-    auto_change = 0.0  # with momentum a first update says little; it lost 0.6 points on GRID
 
     def __init__(
         self,

@@ -52,7 +52,6 @@ class Pta(Method):
     sharded = "it compares attention maps of all samples, which stay on the rank that computed them"
     needs = (HasFusionQkv, HasAttentionMaps)
     trainable = Method.fusion_qkv
-    auto_change = 0.0  # by a change of 0.006 it lost 0.4 points on one stream (docs/own_model.md)
 
     def __init__(self, model: nn.Module, *, negative_weight: float = 0.5, seed: int = 0) -> None:
         super().__init__(model, seed=seed)

@@ -23,6 +23,7 @@ class Read(Method):
     """
 
     version = 1
+    auto_change = 0.02
     published = "2024-05"
     sharded = True
     needs = (HasFusionQkv,)

@@ -68,7 +68,6 @@ class Sumi(Method):
     exactly_two_modalities = True
     default_predict = "after"
     trainable = Method.norms
-    auto_change = 0.0  # no other rate than the published one was measured
     seen: Tensor
 
     def __init__(

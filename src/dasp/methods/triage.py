@@ -6,7 +6,7 @@ learning. Without learning it makes no backward pass.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -124,7 +124,7 @@ class ConditionMemory(nn.Module):
 
     def __init__(self, widths: Mapping[str, int], classes: int) -> None:
         super().__init__()
-        self.widths, self.classes = dict(widths), classes
+        self.widths, self.names, self.classes = dict(widths), list(widths), classes
         self.capacity = MEMORY * classes
         self.register_buffer("state", torch.zeros(len(widths), dtype=torch.int64))
         total = (len(widths) + 2) * classes + sum(widths.values())
@@ -207,6 +207,9 @@ class Triage(Dasp):
       modalities, `lambda_kl_biased`, unless the classes come in an order or the joint prediction
       tells too little. A batch of B < 64 samples uses √(B/64) of the rate.
 
+    If only some samples of a batch are damaged, which is seen where a sample alone is far from
+    clean ones, each is answered by what is healthy in it, and nothing is treated or learned.
+
     If the treated tokens tell less about the classes than the untreated ones, the answer is the
     source model's, and the adapters start over (`Outcome.rollback` says so).
 
@@ -214,7 +217,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 2
+    version = 3
     sharded = True
     auto_change = 0.1  # alignment and belief leave adapters less to do than DASP's have
 
@@ -297,6 +300,10 @@ class Triage(Dasp):
             return Step(source.joint(), diagnosis=diagnosis, skipped="no modality is flagged")
         alone, untreated = source.alone, source.joint()
         del source  # it holds much memory
+        if diagnosis.samples:
+            self.condition.remember(state, own[:0])
+            answer = self._answer_mixed(own, untreated, diagnosis)
+            return Step(answer, diagnosis=diagnosis, skipped=_count(diagnosis.samples))
         rows, adapt = self._plan(state, own, diagnosis)
         passes = LearningPasses(self, batch, adapt, alone) if self.learn else None
         logits = passes.logits.detach() if passes else adapted_logits(self, batch, adapt)
@@ -330,6 +337,8 @@ class Triage(Dasp):
             return Prediction(source.joint(), diagnosis)
         untreated = source.joint()
         del source  # it holds much memory
+        if diagnosis.samples:
+            return Prediction(self._answer_mixed(own, untreated, diagnosis), diagnosis)
         rows, adapt = self._plan(state, own, diagnosis)
         logits = adapted_logits(self, batch, adapt)
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
@@ -349,7 +358,7 @@ class Triage(Dasp):
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
         """Diagnose, and return the tokens (B, N, D) that `predict` fuses."""
         source, diagnosis = self._diagnose(batch, remember=False)
-        if not diagnosis.biased:
+        if not diagnosis.biased or diagnosis.samples:
             return dict(batch)
         own = self._rows(batch, source.alone)
         return dict(self._plan(self._state(diagnosis), own, diagnosis)[1](batch))
@@ -483,15 +492,34 @@ class Triage(Dasp):
     def _answer(self, state: Tensor, rows: Tensor, count: int) -> Tensor:
         """Return log p (count, C) of the last rows."""
         present = int((state != MISSING).sum())
-        answer, believed = self.condition.joint(rows), self._believed(state, rows)
-        if self.believe and present > 1:
-            trust = self._trust(state, rows, believed)
-            answer = (answer + trust * believed).log_softmax(dim=1)
+        answer, believed = self._believing(state, rows), self._believed(state, rows)
         vouched = present > 2 or (state == HEALTHY).any()
         if self.balance and vouched and is_steady(believed):
             mix = (believed.exp().sum(dim=0) + 1) / (len(rows) + believed.shape[1])
             return rebalance(answer[-count:], answer[:-count], 1.0, mix).log_softmax(dim=1)
         return answer[-count:].clone()
+
+    def _answer_mixed(self, own: Tensor, joint: Tensor, diagnosis: Diagnosis) -> Tensor:
+        """Return log p (B, C) if not all samples are damaged: those alike are one condition."""
+        self._write(own, joint, joint)
+        answer = self.condition.joint(own).clone()
+        states = self._state(diagnosis).repeat(len(own), 1)
+        for name, damaged in diagnosis.samples.items():
+            healthy = ~torch.tensor(damaged, device=states.device)
+            states[healthy, self.condition.names.index(name)] = HEALTHY
+        for found in sorted(set(map(tuple, states.tolist()))):
+            if FLAGGED in found:
+                state = states.new_tensor(found)
+                alike = (states == state).all(dim=1)
+                answer[alike] = self._believing(state, own[alike])
+        return answer
+
+    def _believing(self, state: Tensor, rows: Tensor) -> Tensor:
+        """Return log p (n, C): the joint prediction times what is believed, as far as needed."""
+        answer, believed = self.condition.joint(rows), self._believed(state, rows)
+        if not self.believe or (state != MISSING).sum() < 2:
+            return answer
+        return (answer + self._trust(state, rows, believed) * believed).log_softmax(dim=1)
 
     def _trust(self, state: Tensor, rows: Tensor, believed: Tensor) -> float:
         """Return the weight of what is believed beside the joint prediction, from 0 to 2.
@@ -534,3 +562,9 @@ def divergence_from_mix(logits: Tensor, mix: Tensor) -> Tensor:
     mean = mean_prediction(logits)
     wanted = (1 - EVEN_SHARE) * mix + EVEN_SHARE / len(mix)
     return (mean * (mean.log() - wanted.log())).sum()
+
+
+def _count(samples: Mapping[str, Sequence[bool]]) -> str:
+    found = ", ".join(f"{name} in {sum(damaged)}" for name, damaged in samples.items())
+    of = len(next(iter(samples.values())))
+    return f"not all samples are damaged ({found} of {of}): answered one by one"

@@ -46,7 +46,6 @@ class Tsa(Method):
     version = 1
     published = "2025-07"
     sharded = "it draws numbers for its samples in order, which starts anew on each rank"
-    auto_change = 0.0  # no other rate than the published one was measured
     exactly_two_modalities = True
 
     def __init__(
