@@ -8,8 +8,8 @@
 The rule: of the grid below, the setting with the highest accuracy on the *validation* split of the
 plan's data set (of recordings: other sentences or people), damaged by other draws than any test
 stream, averaged over the given models. It uses validation labels and no test sample. Every method
-gets the same learning rates, EATA also two margins; a method without a learning rate gets values
-of the option that decides most in it. Prints lines of src/dasp/plans/options/DATA.toml. What is
+gets the same learning rates, EATA also two margins; CoTTA and methods without a learning rate get
+values of the option that decides most in them. Prints lines of src/dasp/plans/options/DATA.toml. What is
 done is not done again.
 """
 
@@ -27,11 +27,12 @@ from dasp.bench.runner import run_plan
 LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 OUT = Workspace(Path("out/tuning"))
 SIMILARITIES = (0.05, 0.25)  # of EATA: the published .05 keeps few samples of few classes
-WITHOUT_RATE: dict[str, list[dict[str, Any]]] = {
+ANOTHER_OPTION: dict[str, list[dict[str, Any]]] = {
     "source": [{}],
     "t3a": [{"k": k} for k in (5, 20, 50, 100)],
     "lame": [{"kernel": kernel} for kernel in ("rbf", "knn", "linear")],
     "mdaa": [{"alpha": alpha} for alpha in (1, 2, 7)],
+    "cotta": [{"augment": kind} for kind in ("roll", "noise", "gain", "crop")],
     "foa": [{"fitness_weight": weight} for weight in (0.04, 0.4, 4.0)],
 }
 
@@ -40,7 +41,7 @@ def grid(method: str) -> list[dict[str, Any]]:
     """Return the settings tried for a method."""
     if method == "eata":
         return [{"lr": lr, "similarity": s} for lr in LEARNING_RATES for s in SIMILARITIES]
-    return WITHOUT_RATE.get(method) or [{"lr": lr} for lr in LEARNING_RATES]
+    return ANOTHER_OPTION.get(method) or [{"lr": lr} for lr in LEARNING_RATES]
 
 
 def tuning_plan(plan: Plan, protocols: tuple[str, ...]) -> Plan:

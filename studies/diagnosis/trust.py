@@ -1,12 +1,11 @@
 """How often the diagnosis is right, whatever the mix of classes, and how sure it is.
 
     python studies/diagnosis/trust.py                              # tables from results/, seconds
-    python studies/diagnosis/trust.py --measure --recordings DIR --grid DIR   # an hour and more
+    python studies/diagnosis/trust.py --measure --recordings DIR   # DIR has grid and dsa in it
 
 Fits the diagnosis with 128 clean samples and gives it batches of clean and damaged samples: of all
 classes, sorted by class, of a Dirichlet mix, of one class. Nothing adapts, and no batch knows of
 another. Without --recordings only the built-in set and late-fusion models are measured.
-results/ has models 0 of each data set and the late-fusion models, 32 samples with one seed.
 Measurements are written to results/, tables and the calibration figure to out/studies/diagnosis.
 """
 
@@ -254,7 +253,6 @@ def main() -> None:
     parser.add_argument("--fit", type=int, nargs="+", default=[128])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--recordings", type=Path, help="directory with grid and dsa")
-    parser.add_argument("--grid", type=Path, help="directory of trained models of grid")
     parser.add_argument("--views", type=Path, default=Path("out/studies/diagnosis/views"))
     parser.add_argument("--store", type=Path, default=Path("out/store"))
     parser.add_argument("--out", type=Path, default=Path("out/studies/diagnosis"))
@@ -264,7 +262,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.measure:
         folder, parts = options.views / options.split, []
-        chosen = list(views.subjects(options.split, options.recordings, options.grid))
+        chosen = list(views.subjects(options.split, options.recordings))
         writers = {s.name: (lambda s=s: views.write(s, folder, options.store)) for s in chosen}
         writers |= {n: (lambda n=n: late.write(n, options.split, folder)) for n in late.NAMES}
         for name in options.models or writers:

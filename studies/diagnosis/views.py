@@ -100,9 +100,9 @@ def write(subject: Subject, folder: Path, store: Path) -> None:
             np.savez(path, right=right, **alone(model, domain.modality, own))
 
 
-def subjects(split: str, recordings: Path | None, grid: Path | None) -> Iterator[Subject]:
+def subjects(split: str, recordings: Path | None) -> Iterator[Subject]:
     """Return the models of this study with the data of "validation" or "test"."""
-    shapes = {"split": split, "samples": 512 if split == "validation" else 256}
+    shapes = {"split": split, "samples": 1024}
     for number in range(3):
         yield Subject(f"sounding_shapes_{number}", shapes)
     yield Subject("sounding_shapes_sound_0", {**shapes, "flavour": "sound"})
@@ -110,9 +110,8 @@ def subjects(split: str, recordings: Path | None, grid: Path | None) -> Iterator
     if recordings is not None:
         people = "p6" if split == "validation" else "p7"
         for number in range(3):
-            data = {"name": "dsa", "root": recordings / "dsa", "split": people}
-            yield Subject(f"dsa_{number}", data)
-    if recordings is not None and grid is not None:
+            own = {"name": "dsa", "root": recordings / "dsa", "split": people}
+            yield Subject(f"dsa_{number}", own)
         data = {"name": "grid", "root": recordings / "grid", "split": split, "samples": 128}
         for number in range(3):
-            yield Subject(str(grid / f"grid_{number}.safetensors"), data)
+            yield Subject(f"grid_{number}", data)

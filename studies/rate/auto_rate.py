@@ -31,6 +31,7 @@ STREAMS = {
     "sounding_shapes_depth": ("interleaved/depth", "continual/depth"),
     "grid": ("interleaved", "continual/audio"),
     "dsa": ("interleaved/sensors", "continual/accelerometer"),
+    "dsa_units": ("interleaved/units", "continual/torso"),
 }
 SAMPLES = 64  # per domain: one batch
 ALLOWED = 0.3  # points that lr="auto" may lose against the default
@@ -45,11 +46,12 @@ def streams_of(model: str) -> tuple[str, ...]:
 
 def data_of(model: str, root: Path | None, samples: int = SAMPLES) -> DataOptions:
     """Return the validation data of a packaged model; no other stream is damaged by its seed."""
-    kind = model.split("_")[0]
+    kind = model.rsplit("_", 1)[0]
     flavour = "sound" if "shapes_sound" in model else "balanced"
-    if kind not in ("grid", "dsa"):
+    if kind not in ("grid", "dsa", "dsa_units"):
         return DataOptions(samples=samples, split="validation", flavour=flavour, seed=1)
-    return DataOptions(kind, root and root / kind, samples, split="validation", seed=1)
+    folder = root and root / kind.split("_")[0]
+    return DataOptions(kind, folder, samples, split="validation", seed=1)
 
 
 def rates(method: str, data: str) -> dict[str, float | str]:

@@ -93,6 +93,19 @@ def test_a_place_that_cannot_be_written_is_one_line_before_work_begins(
         assert re.fullmatch(r"error: .*(/proc/x|file|pets).*: .*\n", captured.err)
 
 
+def test_a_list_of_plans_is_refused_before_its_first_plan_runs(capsys, monkeypatch, tmp_path):
+    def worked(*_, **__):
+        raise AssertionError("the work was begun")
+
+    monkeypatch.setattr("dasp.cli.bench.run_plan", worked)
+    plan = 'models = ["sounding_shapes_0"]\nprotocols = ["clean"]\n[data]\nsamples = 8\n[methods]\n'
+    (tmp_path / "first.toml").write_text(plan + "source = {}\n")
+    (tmp_path / "second.toml").write_text(plan + "dasp = { stable_rank = -1 }\n")
+    (tmp_path / "both.toml").write_text('plans = ["first.toml", "second.toml"]\n')
+    assert main(["bench", str(tmp_path / "both.toml"), "--results", str(tmp_path / "out")]) == 2
+    assert "stable_rank must be" in capsys.readouterr().err
+
+
 def test_a_full_disk_is_one_line(capsys, monkeypatch, tmp_path, media):
     def full(*_):
         raise OSError(28, "No space left on device", str(tmp_path / "preview-frames.png"))

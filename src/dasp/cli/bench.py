@@ -13,7 +13,15 @@ from rich.console import Console
 from dasp.bench.checks import check_method
 from dasp.bench.datasets import DataOptions
 from dasp.bench.engines import Workspace, open_engine
-from dasp.bench.plan import EFFICIENCY, Plan, load_plans, of_methods, with_methods, with_settings
+from dasp.bench.plan import (
+    EFFICIENCY,
+    Job,
+    Plan,
+    load_plans,
+    of_methods,
+    with_methods,
+    with_settings,
+)
 from dasp.bench.runner import run_plan, survey
 from dasp.core.errors import OptionError
 
@@ -80,10 +88,11 @@ def bench(words: Sequence[str]) -> int:
     cluster = ("address", "cpus_per_run", "gpus_per_run")
     engine = open_engine(options.engine, **{name: getattr(options, name) for name in cluster})
     console, command = Console(), shlex.join(["dasp", *sys.argv[1:]])
+    jobs = {key: _jobs(plan) for key, plan in plans.items()}  # before the first of them is run
     for number, (key, plan) in enumerate(plans.items(), 1):
         if len(plans) > 1:
             console.rule(f"{number} of {len(plans)}: {key}")
-        _announce(plan, options.workspace, console)
+        _announce(plan, jobs[key], options.workspace, console)
         if not options.dry_run:
             run_plan(plan, options.workspace, key, command, engine, again=options.again)
     results = options.workspace.results
@@ -131,11 +140,17 @@ def _selected(options: BenchOptions, alone: bool) -> Plan:
     return with_settings(plan, options.settings)
 
 
-def _announce(plan: Plan, workspace: Workspace, console: Console) -> None:
-    """Say what will be run and how much of it is done."""
-    jobs = plan.jobs()
-    if not jobs:
+def _jobs(plan: Plan) -> list[tuple[str, Job]]:
+    """Return the jobs of a plan, at least one."""
+    if not (jobs := plan.jobs()):
         raise OptionError("nothing to run: the plan has no method, model, protocol or severity.")
+    return jobs
+
+
+def _announce(
+    plan: Plan, jobs: list[tuple[str, Job]], workspace: Workspace, console: Console
+) -> None:
+    """Say what will be run and how much of it is done."""
     todo, edited = survey(jobs, workspace.results)
     console.print(
         f"{len(jobs)} runs, {len(jobs) - len(todo)} done already: {', '.join(plan.methods)} on "

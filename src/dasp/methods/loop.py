@@ -100,7 +100,8 @@ def adapt(
         model: any model of the contract, see `dasp.core.contract`.
         method: a registered name or a subclass of `Method`.
         lr: learning rate. "auto": chosen at the first update of a stream by its effect on the
-            logits, without labels (`dasp.methods.rate`); `out.lr` and `repr(tta)` tell it.
+            logits, without labels (`dasp.methods.rate`), or the published one if the method has no
+            `auto_change`; `out.lr` and `repr(tta)` tell it.
         steps: updates per batch.
         predict: whether the reported prediction is made before or after the update.
         autocast: run forward passes in "bfloat16" (or True), or in "float16", which has no scaling
