@@ -263,7 +263,7 @@ def tried(build: Callable[[], Built], method: str) -> list[str]:
 def reasons(error: str) -> list[str]:
     """Return what an error says is lacking, without names of classes and explanations."""
     found = re.findall(r"the model has no [^:;]+|defined for two modalities", error)
-    return found or re.findall(r"needs one width for tokens and embedding", error) or [error]
+    return found or re.findall(r"needs tokens and a fused embedding of one width", error) or [error]
 
 
 def table() -> str:

@@ -9,8 +9,8 @@ The rule: of the grid below, the setting with the highest accuracy on the *valid
 plan's data set (of recordings: other sentences or people), damaged by other draws than any test
 stream, averaged over the given models. It uses validation labels and no test sample. Every method
 gets the same learning rates, EATA also two margins; CoTTA and methods without a learning rate get
-values of the option that decides most in them. Prints lines of src/dasp/plans/options/DATA.toml. What is
-done is not done again.
+values of the option that decides most in them. Prints lines of src/dasp/plans/options/DATA.toml.
+What is done is not done again.
 """
 
 from dataclasses import replace

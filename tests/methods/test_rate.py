@@ -40,7 +40,7 @@ def test_a_run_equals_one_that_is_given_the_chosen_rate(name):
     assert name not in LEARNING or rates
 
 
-@pytest.mark.parametrize("name", ["abpem", "dasp", "read", "aeo", "adapgc"])
+@pytest.mark.parametrize("name", ["abpem", "dasp"])
 @pytest.mark.parametrize("scale", [1, 10])
 def test_the_first_update_has_the_wanted_effect_whatever_the_model(name, scale):
     options = LEARNING.get(name, {})
@@ -56,8 +56,8 @@ def test_the_first_update_has_the_wanted_effect_whatever_the_model(name, scale):
         assert change == pytest.approx(wanted, rel=0.3)
 
 
-def test_methods_that_minimise_entropy_alone_keep_their_published_rate():
-    for name in ("tent", "eata", "sar", "deyo"):
+def test_methods_without_a_wanted_effect_keep_their_published_rate():
+    for name in ("tent", "eata", "read", "aeo"):
         tta = start(name)
         assert rate(tta) == tta.method.default_lr
 
@@ -108,18 +108,18 @@ def test_batches_that_teach_nothing_choose_nothing():
     assert rate(tta) is None
     assert "lr chosen at the first update" in repr(tta)
     bad = {name: torch.full_like(value, torch.nan) for name, value in batches[0].items()}
-    assert dasp.adapt(Toy(seed=1), "read")(bad).lr is None
+    assert dasp.adapt(Toy(seed=1), "abpem")(bad).lr is None
 
 
 def test_it_is_told_in_the_outcome_and_in_the_log(tmp_path):
     log = tmp_path / "events.jsonl"
-    tta = dasp.adapt(Toy(seed=1), "read", log=log)
+    tta = dasp.adapt(Toy(seed=1), "abpem", log=log)
     out = tta(trial_batches()[0])
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert out.lr == rate(tta) == events[-1]["lr"]
 
 
-@pytest.mark.parametrize("name", ["read", "aeo", "dasp"])  # of tokens, of inputs, with adapters
+@pytest.mark.parametrize("name", ["abpem", "dasp"])
 def test_low_precision_does_not_mislead_it(name):
     batch = trial_batches()[0]
     rates = []

@@ -138,7 +138,6 @@ class Adapgc(Method):
     """
 
     version = 2
-    auto_change = 0.02
     published = "2026-06"
     sharded = "it keeps statistics of features, which stay on their rank"
     tunes_encoder = True

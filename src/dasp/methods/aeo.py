@@ -56,7 +56,6 @@ class Aeo(Method):
     """
 
     version = 1
-    auto_change = 0.02
     published = "2025-04"
     sharded = "it compares modalities alone, whose logits stay on their rank"
     tunes_encoder = True

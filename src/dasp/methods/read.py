@@ -23,7 +23,6 @@ class Read(Method):
     """
 
     version = 1
-    auto_change = 0.02
     published = "2024-05"
     sharded = True
     needs = (HasFusionQkv,)
