@@ -23,7 +23,7 @@ from dasp.bench.results import read_folder
 
 ROOT = Path(__file__).parents[1]
 FROZEN = ROOT / "tools" / "frozen.json.gz"
-FOLDERS = ("paper", "robust", "sound")
+FOLDERS = ("paper", "real", "robust", "sound")
 TESTS = ("tests/methods/test_reference.py", "tests/corruptions", "tests/streams/test_checksum.py")
 PLAN = """
 models = ["sounding_shapes_0"]
