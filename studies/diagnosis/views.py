@@ -102,7 +102,7 @@ def write(subject: Subject, folder: Path, store: Path) -> None:
 
 def subjects(split: str, recordings: Path | None) -> Iterator[Subject]:
     """Return the models of this study with the data of "validation" or "test"."""
-    shapes = {"split": split, "samples": 1024}
+    shapes = {"split": split, "samples": 512 if split == "validation" else 256}
     for number in range(3):
         yield Subject(f"sounding_shapes_{number}", shapes)
     yield Subject("sounding_shapes_sound_0", {**shapes, "flavour": "sound"})
@@ -110,8 +110,8 @@ def subjects(split: str, recordings: Path | None) -> Iterator[Subject]:
     if recordings is not None:
         people = "p6" if split == "validation" else "p7"
         for number in range(3):
-            own = {"name": "dsa", "root": recordings / "dsa", "split": people}
-            yield Subject(f"dsa_{number}", own)
+            worn_data = {"name": "dsa", "root": recordings / "dsa", "split": people}
+            yield Subject(f"dsa_{number}", worn_data)
         data = {"name": "grid", "root": recordings / "grid", "split": split, "samples": 128}
         for number in range(3):
             yield Subject(f"grid_{number}", data)
