@@ -12,7 +12,7 @@ import late_fusion
 
 FUSIONS = late_fusion.FUSIONS
 NAMES = tuple(f"late_{fusion}" for fusion in FUSIONS)
-SAMPLES, FIT, SEED = 2048, 128, 0
+SAMPLES, FIT, SEED = 2048, 512, 0
 STARTS = {"validation": 100_000, "test": 200_000}  # seeds of the samples
 
 

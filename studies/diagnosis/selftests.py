@@ -22,7 +22,7 @@ import dasp
 from dasp.core.types import Inputs, Prediction, Step, Tokens
 from dasp.data.shapes import SoundingShapes
 from dasp.methods.base import Method
-from dasp.methods.diagnosis import Diagnoser, mean_tokens
+from dasp.methods.diagnosis import Diagnoser, summaries
 from dasp.methods.passes import SourcePasses, joined
 
 SAMPLES = 128
@@ -44,7 +44,7 @@ class Watch(Method):
     @torch.no_grad()
     def fit(self, source: Iterable[Tokens]) -> None:
         batches = list(source)
-        tokens = {n: torch.cat([mean_tokens(b)[n] for b in batches]) for n in batches[0]}
+        tokens = {n: torch.cat([summaries(b)[n] for b in batches]) for n in batches[0]}
         alone = {n: joined([self.fuse({n: b[n]}) for b in batches]) for n in batches[0]}
         self.diagnoser.fit(tokens, alone)
 

@@ -3,10 +3,10 @@
     python studies/diagnosis/trust.py                              # tables from results/, seconds
     python studies/diagnosis/trust.py --measure --recordings DIR   # DIR has grid and dsa in it
 
-Fits the diagnosis with 128 clean samples and gives it batches of clean and damaged samples: of all
+Fits the diagnosis with clean samples and gives it batches of clean and damaged samples: of all
 classes, sorted by class, of a Dirichlet mix, of one class. Nothing adapts, and no batch knows of
 another. Without --recordings only the built-in set and late-fusion models are measured.
-results/ has models 0 of each data set and the late-fusion models, 32 samples with one seed.
+results/ has all models, each with two draws of the fitted samples.
 Measurements are written to results/, tables and the calibration figure to out/studies/diagnosis.
 """
 
@@ -30,7 +30,7 @@ BATCH, CLEAN_BATCHES, DAMAGED_BATCHES = 64, 100, 8
 MIXES = ("shuffled", "sorted", "dirichlet", "one class")
 COSTLY = 2.0  # points of accuracy
 BINS = 10
-KEYS = ("mean", "embedding", "logits")
+KEYS = ("summary", "embedding", "logits")
 Rows = NDArray[np.int64]
 
 
@@ -44,16 +44,17 @@ class Watched:
         if (folder / "fit.npz").exists():
             source = dict(np.load(folder / "fit.npz"))
             fitted, rest = draws.permutation(len(source["labels"]))[:fit], slice(None)
-        else:  # within the same recordings: those that are fitted take no part
+        else:  # within the same recordings: those that are fitted, at most half, take no part
             source, order = clean, draws.permutation(len(clean["labels"]))
+            fit = min(fit, len(order) // 2)
             fitted, rest = order[:fit], np.sort(order[fit:])
         self.rest, self.labels, self.right = rest, clean["labels"][rest], clean["right"][rest]
         self.clean = {n: {k: clean[f"{n}.{k}"][rest] for k in KEYS} for n in self.names}
         self.diagnoser = Diagnoser(self.names, queue=0)
         known = {n: {k: source[f"{n}.{k}"][fitted] for k in KEYS} for n in self.names}
-        self.diagnoser.fit({n: _mean(own) for n, own in known.items()}, _alone(known))
+        self.diagnoser.fit({n: _summary(own) for n, own in known.items()}, _alone(known))
         self._rows = self.diagnoser._rows(
-            {n: _mean(v) for n, v in self.clean.items()}, _alone(self.clean)
+            {n: _summary(v) for n, v in self.clean.items()}, _alone(self.clean)
         )
 
     def scores(
@@ -71,12 +72,12 @@ class Watched:
             own, modality = dict(np.load(path)), path.stem.split("-")[0]
             cost = 100 * (self.right.mean() - own["right"][self.rest].mean())
             view = {modality: {k: own[f"{modality}.{k}"][self.rest] for k in KEYS}}
-            rows = self.diagnoser._rows({modality: _mean(view[modality])}, _alone(view))
+            rows = self.diagnoser._rows({modality: _summary(view[modality])}, _alone(view))
             yield path.stem, modality, float(cost), rows[:, self.names.index(modality)]
 
 
-def _mean(own: dict[str, np.ndarray]) -> torch.Tensor:
-    return torch.from_numpy(own["mean"]).double()
+def _summary(own: dict[str, np.ndarray]) -> torch.Tensor:
+    return torch.from_numpy(own["summary"]).double()
 
 
 def _alone(view: dict[str, dict[str, np.ndarray]]) -> dict[str, Fused]:
@@ -251,7 +252,7 @@ def main() -> None:
     parser.add_argument("--split", choices=["validation", "test"], default="test")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--models", nargs="+", help="only these")
-    parser.add_argument("--fit", type=int, nargs="+", default=[128])
+    parser.add_argument("--fit", type=int, nargs="+", default=[512, 128, 32])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--recordings", type=Path, help="directory with grid and dsa")
     parser.add_argument("--views", type=Path, default=Path("out/studies/diagnosis/views"))

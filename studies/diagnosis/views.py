@@ -1,8 +1,9 @@
 """What source models make of clean and damaged samples: one file of arrays per condition.
 
-A *view* is all that a diagnosis is made from: for each modality the mean token, and embedding and
-logits of the modality alone; and the prediction from all of them, from which the cost of a damage
-is computed. Views are written to a folder, so that every statistic can be tried on the same ones.
+A *view* is all that a diagnosis is made from: for each modality a summary of its tokens, and
+embedding and logits of the modality alone; and the prediction from all of them, from which the cost
+of a damage is computed. Views are written to a folder, so that every statistic can be tried on the
+same ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from dasp.bench.datasets import DataOptions
 from dasp.bench.features import CHUNK, Features, FeatureSpec
 from dasp.bench.references import find_model
 from dasp.bench.store import Store
+from dasp.methods.diagnosis import summaries
 from dasp.streams import worn
 from dasp.streams.domains import Domain, all_domains
 
@@ -28,23 +30,24 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, its data, and the severities of the corruptions."""
+    """A model, its data, and where clean samples for `fit` come from.
+
+    `fit` is "train" (training samples), the name of a split that the model was not trained with, or
+    "same": those samples take no part in the rest. Words are fitted with held-out ones, because
+    the models know their training clips by heart.
+    """
 
     model: str
     data: Mapping[str, Any]
+    fit: str = "train"
     severities: tuple[int, ...] = (5,)
 
     @property
     def name(self) -> str:
         return Path(self.model).stem
 
-    @property
-    def within(self) -> bool:
-        """Whether clean samples for `fit` come from the same recordings as the test samples."""
-        return self.data.get("name") == "dsa"
-
     def domains(self, modalities: tuple[str, ...]) -> list[Domain]:
-        if self.within:
+        if self.data.get("name") == "dsa":
             pairs = [(m, c) for m in modalities for c in worn.CORRUPTIONS]
             return [Domain(m, c, s) for s in self.severities for m, c in pairs]
         return [d for s in self.severities for d in all_domains(modalities, (), (s,))]
@@ -62,8 +65,9 @@ def view(model: nn.Module, tokens: Mapping[str, np.ndarray], names: tuple[str, .
 
 
 def alone(model: nn.Module, name: str, tokens: np.ndarray) -> Arrays:
-    """Return the view of one modality, as {"name.mean": (n, D), …}."""
-    found = view(model, {name: tokens}, (name,)) | {"mean": np.array(tokens).mean(axis=1)}
+    """Return the view of one modality, as {"name.summary": (n, D + 1), …}."""
+    found = view(model, {name: tokens}, (name,))
+    found["summary"] = summaries({name: torch.from_numpy(np.array(tokens))})[name].numpy()
     return {f"{name}.{key}": value for key, value in found.items()}
 
 
@@ -87,10 +91,14 @@ def write(subject: Subject, folder: Path, store: Path) -> None:
     clean = {name: features.get(FeatureSpec(name, None, True)) for name in names}
     if not (folder / "clean.npz").exists():
         np.savez(folder / "clean.npz", **everything(model, clean, features.labels))
-    if not (folder / "fit.npz").exists() and not subject.within:
-        training = Features(dataset.source(FIT), model, Store(store), features.model_digest)
-        tokens = {name: training.get(FeatureSpec(name, None, True)) for name in names}
-        np.savez(folder / "fit.npz", **everything(model, tokens, training.labels))
+    if not (folder / "fit.npz").exists() and subject.fit != "same":
+        if subject.fit == "train":
+            source = dataset.source(FIT)
+        else:
+            source = DataOptions(**{**subject.data, "split": subject.fit, "samples": FIT}).open()
+        known = Features(source, model, Store(store), features.model_digest)
+        tokens = {name: known.get(FeatureSpec(name, None, True)) for name in names}
+        np.savez(folder / "fit.npz", **everything(model, tokens, known.labels))
     for domain in subject.domains(names):
         path = folder / f"{str(domain).replace('/', '-')}.npz"
         if not path.exists():
@@ -102,16 +110,19 @@ def write(subject: Subject, folder: Path, store: Path) -> None:
 
 def subjects(split: str, recordings: Path | None) -> Iterator[Subject]:
     """Return the models of this study with the data of "validation" or "test"."""
-    shapes = {"split": split, "samples": 512 if split == "validation" else 256}
+    shapes = {"split": split, "samples": 1024}
     for number in range(3):
         yield Subject(f"sounding_shapes_{number}", shapes)
     yield Subject("sounding_shapes_sound_0", {**shapes, "flavour": "sound"})
-    yield Subject("sounding_shapes_depth_0", shapes)
+    for number in range(3):
+        yield Subject(f"sounding_shapes_depth_{number}", shapes)
     if recordings is not None:
         people = "p6" if split == "validation" else "p7"
         for number in range(3):
             worn_data = {"name": "dsa", "root": recordings / "dsa", "split": people}
-            yield Subject(f"dsa_{number}", worn_data)
-        data = {"name": "grid", "root": recordings / "grid", "split": split, "samples": 128}
+            yield Subject(f"dsa_{number}", worn_data, "same")
+        count = 256 if split == "validation" else 384
+        data = {"name": "grid", "root": recordings / "grid", "split": split, "samples": count}
+        held_out = "same" if split == "validation" else "validation"
         for number in range(3):
-            yield Subject(f"grid_{number}", data)
+            yield Subject(f"grid_{number}", data, held_out)

@@ -13,8 +13,9 @@ from dasp.methods.diagnosis import (
     agreed,
     directions,
     f_quantile,
-    mean_tokens,
     outside_of,
+    shared_variance,
+    summaries,
     sureness,
 )
 
@@ -51,7 +52,7 @@ def world(count=64, seed=0, damaged=(), classes=None, names=NAMES):
 def fitted(queue=0, count=128, false_alarms=0.01):
     diagnoser = Diagnoser(NAMES, queue, false_alarms)
     tokens, alone = world(count, seed=9)
-    diagnoser.fit(mean_tokens(tokens), alone)
+    diagnoser.fit(summaries(tokens), alone)
     return diagnoser
 
 
@@ -140,34 +141,71 @@ def test_a_state_carries_all(known):
 def test_too_few_or_equal_clean_samples_are_refused():
     tokens, alone = world(5)
     with pytest.raises(InputError, match="5 clean samples, which is too few"):
-        Diagnoser(NAMES, 0, 0.01).fit(mean_tokens(tokens), alone)
+        Diagnoser(NAMES, 0, 0.01).fit(summaries(tokens), alone)
     tokens, alone = world(32)
     alone["video"] = Fused(torch.ones(32, WIDTH), alone["video"].logits)
     with pytest.raises(InputError, match="'video' are alike"):
-        Diagnoser(NAMES, 0, 0.01).fit(mean_tokens(tokens), alone)
+        Diagnoser(NAMES, 0, 0.01).fit(summaries(tokens), alone)
 
 
 def test_an_expectation_is_a_ridge_regression_with_its_uncertainty():
     """The dual form equals the primal one: (ZᵀZ + D)⁻¹ with Z = (1, mix)."""
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(40, 4, generator=generator).softmax(dim=1).double()
-    rows = torch.randn(40, 3, generator=generator).double() + mix @ torch.ones(4, 3).double()
+    rows = torch.randn(40, 4, generator=generator).double() + mix @ torch.ones(4, 4).double()
     own = Expectation()
-    own.fit(rows, mix)
+    own.fit(rows, mix, mix)
     both = torch.cat([torch.ones(40, 1).double(), mix], dim=1)
     batch = mix[:5]
     shares = torch.cat([torch.ones(1).double(), batch.mean(dim=0)])
     distance, unsure = 0.0, []
-    for place in range(3):
+    for place in range(4):
         prior = torch.tensor([1.0, *[1 / float(own.effect[place])] * 4]).double()
         spread = torch.linalg.inv(both.T @ both + prior.diag())
         weights = spread @ both.T @ (rows @ own.whiten)[:, place]
         gap = rows[:5].mean(dim=0) @ own.whiten[:, place] - shares @ weights
         unsure.append(float(shares @ spread @ shares))
         noise = max(float(batch.mean(dim=0) @ own.noise), 0.5)
-        distance += float(gap**2) / (noise * (1 / 5 + unsure[-1]) + 1 / 40) / 3
-    limit = f_quantile(3, 1 / sum(unsure), 3.09)
-    assert own.score(rows[:5], batch, 3.09) == pytest.approx(distance / limit, rel=1e-6)
+        variance = noise * (1 / 5 + unsure[-1]) + 0.5 * float(own.untold[place]) + 1 / 40
+        distance += float(gap**2) / variance / 4
+    limit = f_quantile(4, 4 / (3 * sum(unsure)), 3.09)
+    assert own.score(rows[:5], batch, 0.5, 3.09) == pytest.approx(distance / limit, rel=1e-6)
+
+
+def test_what_samples_of_a_class_have_in_common_is_found():
+    """Residuals of variance 1, of which 0.3 are the same for all samples of a class."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(4000) % 400
+    common = math.sqrt(0.3) * torch.randn(400, 2, generator=generator)
+    common[:, 1] = 0
+    noise = torch.randn(4000, 2, generator=generator) * torch.tensor([math.sqrt(0.7), 1.0])
+    left = (common[labels] + noise).double()
+    found = shared_variance(left, torch.nn.functional.one_hot(labels).double())
+    assert found.tolist() == pytest.approx([0.3, 0.0], abs=0.04)
+
+
+def test_tokens_that_differ_less_from_their_neighbours_are_damage(known):
+    """A blur that neither embedding nor prediction nor mean token shows."""
+    tokens, alone = world(64, seed=3)
+    assert not known(tokens, alone, remember=False).biased
+    mean = tokens["video"].mean(dim=1, keepdim=True)
+    tokens["video"] = mean + 0.8 * (tokens["video"] - mean)
+    assert known(tokens, alone, remember=False).biased == {"video"}
+
+
+def test_a_single_token_has_no_neighbours():
+    diagnoser = Diagnoser(NAMES, 0, 0.01)
+    tokens, alone = world(128, seed=9)
+    diagnoser.fit(summaries(means_of(tokens)), alone)
+    assert diagnoser.clean["audio"].given_own.varying == 3
+    for damaged in ((), ("audio",)):
+        tokens, alone = world(64, seed=3, damaged=damaged)
+        found = diagnoser(means_of(tokens), alone, remember=False)
+        assert found.biased == set(damaged)
+
+
+def means_of(tokens):
+    return {name: own.mean(dim=1, keepdim=True) for name, own in tokens.items()}
 
 
 def test_distance_outside_of_a_plane():

@@ -7,7 +7,7 @@ import dasp
 from dasp.core.errors import ContractError
 from dasp.core.types import Prediction, Step
 from dasp.methods.base import Method
-from dasp.methods.diagnosis import Diagnoser, mean_tokens
+from dasp.methods.diagnosis import Diagnoser, summaries
 from dasp.methods.passes import SourcePasses, joined
 from dasp.methods.selftest import DAMAGES, SelfTest, Trial
 from dasp.models import Toy
@@ -28,7 +28,7 @@ class Watch(Method):
 
     def fit(self, source):
         batches = list(source)
-        tokens = {n: torch.cat([mean_tokens(b)[n] for b in batches]) for n in batches[0]}
+        tokens = {n: torch.cat([summaries(b)[n] for b in batches]) for n in batches[0]}
         alone = {n: joined([self.fuse({n: b[n]}) for b in batches]) for n in batches[0]}
         self.diagnoser.fit(tokens, alone)
 

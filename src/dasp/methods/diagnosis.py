@@ -1,16 +1,17 @@
 """Diagnosis: tell which modalities are damaged by comparing each with itself when clean.
 
-Each sample of a modality has three *features*: the length of its embedding, the entropy of its
-prediction, and how far its mean token lies outside the directions in which clean ones vary. Their
-mean over a batch depends on the classes in the batch, so it is not compared with the mean of all
-clean samples but with what a regression, learned from clean samples, expects of *these* classes:
+Each sample of a modality has four *features*: the length of its embedding, the entropy of its
+prediction, how far its mean token lies outside the directions in which clean ones vary, and how
+much neighbouring tokens differ. Their mean over a batch depends on the classes in the batch, so it
+is not compared with the mean of all clean samples but with what a regression, learned from clean
+samples, expects of *these* classes:
 
     feature = intercept + Σ_c p_c · effect_c + noise,    effect_c ~ N(0, A),
 
 where p is a predicted distribution over classes. The distance between mean and expectation is
-relative to its uncertainty, which includes that of the effects: a batch of one class, of which few
-clean samples were seen, must be further away than one of all classes. This is done twice, with p
-from the modality itself and from the others. A damaged modality deviates from both; a healthy one
+relative to its uncertainty. That includes the uncertainty of the effects, and what p does not tell
+about a class: a batch of few classes must be further away than one of all. This is done twice, with
+p from the modality itself and from the others. A damaged modality deviates from both; a healthy one
 whose partner is damaged agrees with its own p. So the smaller distance counts.
 
 docs/diagnosis.md has the equations, the choices and the figures.
@@ -28,27 +29,38 @@ from dasp.core.types import Diagnosis, Fused, Tokens
 from dasp.methods.distributed import ALONE, Ranks
 from dasp.methods.losses import entropy
 
-FEATURES = 3
+FEATURES = 4
 # Columns of what is remembered of a sample: whether the modality was there, whether it is from
 # after the last change, its features, its prediction.
 THERE, COUNTS, SEEN, SHARES = 0, 1, slice(2, 2 + FEATURES), slice(2 + FEATURES, None)
-FEWEST, MOST = 8, 256  # clean samples: fewer are refused, of more some are left out
+FEWEST, MOST = 8, 512  # clean samples: fewer are refused, of more some are left out
 FOLDS = 32  # parts of the clean samples; the directions for one part are found in the others
 AXES = 32  # most directions in which clean mean tokens are allowed to vary
 FURTHEST = 4.0  # spreads from the middle at which a feature is cut off, so that none dominates
 EFFECTS = (1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates of A, in units of the noise
 USUAL = 4.0  # samples that the noise of all classes counts for in the noise of one class
 LEAST = 0.02  # share of a feature's variance that is never explained
-OTHER_DAY = 128  # clean samples of another day differ: more than this many do not sharpen a test
+OTHER_DAY = 256  # clean samples of another day differ: more than this many do not sharpen a test
 CAUTION = 3  # clean samples that count as one degree of freedom: classes differ in more than means
 RECENT = 8  # samples that are enough to see that the stream has changed
 MIXED = 0.25, 0.5  # share of samples that are far away by themselves if only some are damaged
 SURENESS = 4.0, 1.0  # slope and offset of the log-odds of damage, by the logarithm of the score
 
 
-def mean_tokens(tokens: Tokens) -> dict[str, Tensor]:
-    """Return the mean token of each sample, in float64 on the CPU: (B, N, D) → (B, D)."""
-    return {name: _plain(value.float().mean(dim=1)) for name, value in tokens.items()}
+def summaries(tokens: Tokens) -> dict[str, Tensor]:
+    """Return mean token and roughness of each sample, in float64 on the CPU: → (B, D + 1).
+
+    Roughness is the logarithm of the mean square difference between consecutive tokens (B, N, D),
+    0 if there is one token only.
+    """
+    found = {}
+    for name, value in tokens.items():
+        own = value.float()
+        rough = own.new_zeros(len(own))
+        if own.shape[1] > 1:
+            rough = own.diff(dim=1).square().mean(dim=(1, 2)).clamp(min=1e-12).log() / 2
+        found[name] = _plain(torch.cat([own.mean(dim=1), rough[:, None]], dim=1))
+    return found
 
 
 def empty_buffers(module: nn.Module, **dimensions: int) -> None:
@@ -66,8 +78,8 @@ class Clean(nn.Module):
 
     centre: Tensor  # (D,) mean of the mean tokens
     axes: Tensor  # (D, K) directions in which they vary most
-    middle: Tensor  # (3,) median of the features
-    spread: Tensor  # (3,)
+    middle: Tensor  # (4,) median of the features
+    spread: Tensor  # (4,)
     furthest: Tensor  # () distance that few single samples exceed
 
     def __init__(self) -> None:
@@ -75,8 +87,14 @@ class Clean(nn.Module):
         empty_buffers(self, centre=1, axes=2, middle=1, spread=1, furthest=0)
         self.given_own, self.given_others = Expectation(), Expectation()
 
-    def fit(self, tokens: Tensor, alone: Fused, others: Tensor | None, false_alarms: float) -> None:
-        """Learn from mean tokens (n, D), the modality alone, and the others' predictions (n, C)."""
+    def fit(
+        self, known: Tensor, alone: Fused, others: Tensor | None, every: Tensor, false_alarms: float
+    ) -> None:
+        """Learn from summaries (n, D + 1), the modality alone, and predictions (n, C).
+
+        Those are of the other modalities and of all of them.
+        """
+        tokens = known[:, :-1]
         self.centre, self.axes = directions(tokens)
         folds = min(FOLDS, len(tokens))
         fold = torch.arange(len(tokens)) % folds
@@ -84,38 +102,41 @@ class Clean(nn.Module):
         for part in range(folds):  # samples lie nearer to directions found in themselves
             held = fold == part
             outside[held] = outside_of(tokens[held], *directions(tokens[~held], len(tokens)))
-        found = features(alone, outside)
+        found = features(alone, outside, known[:, -1])
         low, self.middle, high = found.quantile(_plain(torch.tensor([0.16, 0.5, 0.84])), dim=0)
         self.spread = ((high - low) / 2).clamp(min=1e-4)
         rows = self._scaled(found)
-        self.given_own.fit(rows, _plain(alone.logits.softmax(dim=1)))
+        self.given_own.fit(rows, _plain(alone.logits.softmax(dim=1)), every)
         self.furthest = self.distance(rows).quantile(1 - false_alarms)
         if others is not None:
-            self.given_others.fit(rows, others)
+            self.given_others.fit(rows, others, every)
 
-    def look(self, tokens: Tensor, alone: Fused) -> Tensor:
-        """Return the scaled features of samples: mean tokens (B, D) and alone → (B, 3)."""
-        return self._scaled(features(alone, outside_of(tokens, self.centre, self.axes)))
+    def look(self, seen: Tensor, alone: Fused) -> Tensor:
+        """Return the scaled features of samples: summaries (B, D + 1) and alone → (B, 4)."""
+        outside = outside_of(seen[:, :-1], self.centre, self.axes)
+        return self._scaled(features(alone, outside, seen[:, -1]))
 
     def distance(self, rows: Tensor) -> Tensor:
-        """Return how far single samples (n, 3) are from the middle of clean ones: (n,)."""
+        """Return how far single samples (n, 4) are from the middle of clean ones: (n,)."""
         return (rows @ self.given_own.whiten).square().sum(dim=1)
 
     def score(self, rows: Tensor, own: Tensor, others: Tensor | None, surprise: float) -> float:
-        """Return the distance of rows (n, 3) from clean over its limit: above 1 is damage."""
-        found = self.given_own.score(rows, own, surprise)
+        """Return the distance of rows (n, 4) from clean over its limit: above 1 is damage."""
+        mixes = [own] if others is None else [own, others]
+        narrow = max(float(mix.mean(dim=0).square().sum()) for mix in mixes)
+        found = self.given_own.score(rows, own, narrow, surprise)
         if others is None:
             return found
-        return min(found, self.given_others.score(rows, others, surprise))
+        return min(found, self.given_others.score(rows, others, narrow, surprise))
 
     def _scaled(self, found: Tensor) -> Tensor:
         return ((found - self.middle) / self.spread).clamp(-FURTHEST, FURTHEST)
 
 
-def features(alone: Fused, outside: Tensor) -> Tensor:
-    """Return log ‖embedding‖, the entropy of the prediction and `outside` (B,): → (B, 3)."""
+def features(alone: Fused, outside: Tensor, rough: Tensor) -> Tensor:
+    """Return log ‖embedding‖, entropy of the prediction, `outside`, `rough`: (B,) each → (B, 4)."""
     length = alone.embedding.norm(dim=1).clamp(min=1e-12).log()
-    return torch.stack([_plain(length), _plain(entropy(alone.logits)), outside], dim=1)
+    return torch.stack([_plain(length), _plain(entropy(alone.logits)), outside, rough], dim=1)
 
 
 def directions(tokens: Tensor, of: int | None = None) -> tuple[Tensor, Tensor]:
@@ -138,18 +159,24 @@ class Expectation(nn.Module):
     """
 
     mix: Tensor  # (N, C) predicted distributions of clean samples
-    whiten: Tensor  # (3, 3) makes the noise of the features independent and of variance 1
-    effect: Tensor  # (3,) variance A of the classes' effects, in units of the noise
-    inverse: Tensor  # (3, N, N) of the covariance of the clean samples' features
-    alpha: Tensor  # (N, 3) inverse · features
+    whiten: Tensor  # (4, 4) makes the noise of the features independent and of variance 1
+    effect: Tensor  # (4,) variance A of the classes' effects, in units of the noise
+    inverse: Tensor  # (4, N, N) of the covariance of the clean samples' features
+    alpha: Tensor  # (N, 4) inverse · features
     noise: Tensor  # (C,) variance of the noise by class, 1 on average
+    untold: Tensor  # (4,) variance between classes that their predictions do not explain
+    varying: Tensor  # () number of features that are not the same for all clean samples
 
     def __init__(self) -> None:
         super().__init__()
-        empty_buffers(self, mix=2, whiten=2, effect=1, inverse=3, alpha=2, noise=1)
+        empty_buffers(self, mix=2, whiten=2, effect=1, inverse=3, alpha=2, noise=1, untold=1)
+        empty_buffers(self, varying=0)
 
-    def fit(self, rows: Tensor, mix: Tensor) -> None:
-        """Learn from the features (N, 3) of clean samples and their predictions (N, C)."""
+    def fit(self, rows: Tensor, mix: Tensor, every: Tensor) -> None:
+        """Learn from the features (N, 4) of clean samples and their predictions (N, C).
+
+        `every` are the predictions of all modalities together, the best guess of the classes.
+        """
         alike = mix @ mix.T
         noise = rows.T.cov() + LEAST * torch.eye(FEATURES).to(rows)
         for _ in range(3):  # which effects there are depends on the noise, and vice versa
@@ -163,13 +190,16 @@ class Expectation(nn.Module):
             left = self.alpha / self.inverse.diagonal(dim1=1, dim2=2).T.sqrt()
             back = left @ torch.linalg.inv(self.whiten)
             noise = back.T @ back / len(rows) + LEAST * torch.eye(FEATURES).to(rows)
-        squares = left.square().mean(dim=1)
+        self.varying = (rows.amax(dim=0) > rows.amin(dim=0)).sum().to(rows).clamp(min=1)
+        squares = left.square().sum(dim=1) / self.varying
         self.noise = (USUAL + mix.T @ squares) / (USUAL + mix.sum(dim=0))
+        self.untold = shared_variance(left, every)
         self.mix = mix.clone()
 
-    def score(self, rows: Tensor, mix: Tensor, surprise: float) -> float:
-        """Return the squared distance of the mean of rows (n, 3) from expectation over its limit.
+    def score(self, rows: Tensor, mix: Tensor, narrow: float, surprise: float) -> float:
+        """Return the squared distance of the mean of rows (n, 4) from expectation over its limit.
 
+        `narrow` is Σ_c q̄_c² of the classes of the batch: 1 if there is one, 1/C if there are all.
         Like Hotelling's statistic it follows an F distribution; its second number of degrees of
         freedom is a third of the number of clean samples that the expectation rests upon.
         `surprise` is the quantile of the normal distribution that clean batches exceed at the
@@ -180,15 +210,25 @@ class Expectation(nn.Module):
         found = rows.mean(dim=0) @ self.whiten - (
             self.effect * (alike @ self.alpha) + self.alpha.sum(dim=0)
         )
-        known = 1 + self.effect[:, None] * alike  # (3, N)
+        known = 1 + self.effect[:, None] * alike  # (4, N)
         prior = 1 + self.effect * (shares @ shares)
         unsure = prior - torch.einsum("jn,jnm,jm->j", known, self.inverse, known)
         noise = (shares @ self.noise).clamp(min=0.5)
-        variance = noise * (1 / len(rows) + unsure) + 1 / min(len(self.mix), OTHER_DAY)
-        distance = (found.square() / variance).mean()
-        return float(distance) / f_quantile(
-            FEATURES, 1 / (CAUTION * float(unsure.mean())), surprise
-        )
+        variance = noise * (1 / len(rows) + unsure) + self.untold * narrow
+        variance = variance + 1 / min(len(self.mix), OTHER_DAY)
+        distance = (found.square() / variance).sum() / self.varying
+        freedom = 1 / (CAUTION * float(unsure.mean()))
+        return float(distance) / f_quantile(int(self.varying), freedom, surprise)
+
+
+def shared_variance(left: Tensor, classes: Tensor) -> Tensor:
+    """Return how much residuals (N, K) of samples of one class have in common: → (K,).
+
+    With classes (N, C) as shares, E[r_i r_j] = V · Σ_c p_ic p_jc for i ≠ j; V by least squares.
+    """
+    alike = (classes @ classes.T).fill_diagonal_(0)
+    products = torch.einsum("nk,nm,mk->k", left, alike, left)
+    return (products / alike.square().sum().clamp(min=1e-12)).clamp(min=0)
 
 
 def likeliest_effect(alike: Tensor, own: Tensor) -> Tensor:
@@ -225,7 +265,7 @@ class Diagnoser(nn.Module):
     buffers, so resets and states cover it; it stays on the CPU, where its small algebra is done.
     """
 
-    recent: Tensor  # (n, M, 2 + 3 + C) the last samples
+    recent: Tensor  # (n, M, 2 + 4 + C) the last samples
     fitted: Tensor
 
     def __init__(self, names: Sequence[str], queue: int = 128, false_alarms: float = 0.01) -> None:
@@ -238,20 +278,21 @@ class Diagnoser(nn.Module):
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
     @torch.no_grad()
-    def fit(self, tokens: Mapping[str, Tensor], alone: Mapping[str, Fused]) -> None:
-        """Learn from mean tokens {name: (n, D)} of clean samples and each modality alone."""
-        count = len(next(iter(tokens.values())))
+    def fit(self, known: Mapping[str, Tensor], alone: Mapping[str, Fused]) -> None:
+        """Learn from `summaries` {name: (n, D + 1)} of clean samples and each modality alone."""
+        count = len(next(iter(known.values())))
         if count < FEWEST:
             raise InputError(f"fit() got {count} clean samples, which is too few: give 32.")
         kept = torch.linspace(0, count - 1, min(count, MOST)).round().long()
         views = {n: Fused(f.embedding.cpu()[kept], f.logits.cpu()[kept]) for n, f in alone.items()}
         shares = {name: _plain(view.logits.softmax(dim=1)) for name, view in views.items()}
+        every = together(list(shares.values()))
         for name, view in views.items():
             spread = float((view.embedding - view.embedding.mean(dim=0)).abs().max())
             if spread < 1e-6 * float(view.embedding.abs().max()):
                 raise InputError(f"all clean samples of '{name}' are alike: give real ones.")
             others = agreed([own for other, own in shares.items() if other != name])
-            self._of(name).fit(tokens[name][kept], view, others, self.false_alarms)
+            self._of(name).fit(known[name][kept], view, others, every, self.false_alarms)
         self.fitted.fill_(True)
 
     @torch.no_grad()
@@ -262,7 +303,7 @@ class Diagnoser(nn.Module):
         if not self.fitted:
             nothing = dict.fromkeys(alone, 0.0)
             return Diagnosis(nothing, dict.fromkeys(alone, -1.0), frozenset())
-        rows = group.gather(self._rows(mean_tokens(tokens), alone))
+        rows = group.gather(self._rows(summaries(tokens), alone))
         newest, seen = len(rows), rows
         if self.queue and not self.frozen:
             if self.recent.shape[1:] == rows.shape[1:]:
@@ -278,14 +319,14 @@ class Diagnoser(nn.Module):
         mixed = self._samples(flagged, seen, newest) if len(alone) < 3 else {}
         return Diagnosis(scores, over, flagged, sure, mixed)
 
-    def _rows(self, tokens: Mapping[str, Tensor], alone: Mapping[str, Fused]) -> Tensor:
+    def _rows(self, seen: Mapping[str, Tensor], alone: Mapping[str, Fused]) -> Tensor:
         """Return what is kept of each sample, zeros of a modality that is missing: → (B, M, K)."""
         size, classes = next(iter(alone.values())).logits.shape
         rows = torch.zeros(size, len(self.names), 2 + FEATURES + classes, dtype=torch.float64)
         for name, fused in alone.items():
             own = rows[:, self.names.index(name)]
             own[:, [THERE, COUNTS]] = 1
-            own[:, SEEN] = self._of(name).look(tokens[name], fused)
+            own[:, SEEN] = self._of(name).look(seen[name], fused)
             own[:, SHARES] = _plain(fused.logits.softmax(dim=1))
         return rows
 
@@ -342,6 +383,13 @@ class Diagnoser(nn.Module):
 
 def agreed(shares: Sequence[Tensor]) -> Tensor | None:
     """Return the normalised geometric mean of predictions (n, C); None of none."""
-    if not shares:
-        return None
-    return torch.stack([(own + 1e-6).log() for own in shares]).mean(dim=0).softmax(dim=1)
+    return _log_shares(shares).mean(dim=0).softmax(dim=1) if shares else None
+
+
+def together(shares: Sequence[Tensor]) -> Tensor:
+    """Return the normalised product of predictions (n, C)."""
+    return _log_shares(shares).sum(dim=0).softmax(dim=1)
+
+
+def _log_shares(shares: Sequence[Tensor]) -> Tensor:
+    return torch.stack([(own + 1e-6).log() for own in shares])

@@ -13,7 +13,7 @@ from torch.nn.functional import avg_pool1d
 
 from dasp.core.types import Fused, Inputs, Tokens
 from dasp.methods.base import Method
-from dasp.methods.diagnosis import FEWEST, Diagnoser, mean_tokens
+from dasp.methods.diagnosis import FEWEST, Diagnoser, summaries
 from dasp.methods.passes import SourcePasses
 
 KEPT = 128  # clean samples that are kept for it
@@ -140,7 +140,7 @@ def selftest(method: Method, own: Diagnoser, clean: Sequence[Inputs], kind: str)
     fitted = []
     for look in reversed(looks):
         fitted.append(Diagnoser(own.names, 0, own.false_alarms))
-        fitted[-1].fit(mean_tokens(look.tokens), look.alone)
+        fitted[-1].fit(summaries(look.tokens), look.alone)
     pairs = list(zip(looks, fitted, strict=True))
     alarms = [bool(flags) for look, other in pairs for flags in look.flags(other, {})]
     trials: list[Trial] = []

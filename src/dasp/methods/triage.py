@@ -19,7 +19,7 @@ from dasp.core.errors import ContractError, OptionError
 from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
 from dasp.methods.base import METHODS, device_of, full_precision, not_negative, one_of, whole
 from dasp.methods.dasp import AdapterPair, Dasp, Role, RoleOf, mean_prediction
-from dasp.methods.diagnosis import Diagnoser, mean_tokens
+from dasp.methods.diagnosis import Diagnoser, summaries
 from dasp.methods.losses import entropy, with_spoilt_rows
 from dasp.methods.passes import Adapt, LearningPasses, SourcePasses, adapted_logits, joined
 from dasp.methods.rebalance import MEMORY, rebalance
@@ -217,7 +217,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 3
+    version = 4
     sharded = True
     auto_change = 0.1  # alignment and belief leave adapters less to do than DASP's have
 
@@ -271,7 +271,7 @@ class Triage(Dasp):
         tokens: dict[str, list[Tensor]] = {name: [] for name in self.model.modalities}
         rows = []
         for batch in source:
-            alone, means = {n: self.fuse({n: own}) for n, own in batch.items()}, mean_tokens(batch)
+            alone, means = {n: self.fuse({n: own}) for n, own in batch.items()}, summaries(batch)
             rows.append(self._rows(batch, alone))
             joint = self.group.gather(self.fuse(batch).logits)
             self._write(rows[-1], joint, joint)
