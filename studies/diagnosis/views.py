@@ -121,8 +121,7 @@ def subjects(split: str, recordings: Path | None) -> Iterator[Subject]:
         for number in range(3):
             worn_data = {"name": "dsa", "root": recordings / "dsa", "split": people}
             yield Subject(f"dsa_{number}", worn_data, "same")
-        count = 256 if split == "validation" else 384
-        data = {"name": "grid", "root": recordings / "grid", "split": split, "samples": count}
+        data = {"name": "grid", "root": recordings / "grid", "split": split, "samples": 256}
         held_out = "same" if split == "validation" else "validation"
         for number in range(3):
             yield Subject(f"grid_{number}", data, held_out)
