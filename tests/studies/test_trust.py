@@ -12,8 +12,13 @@ trust = pytest.importorskip("trust")
 
 @pytest.fixture(scope="module")
 def scores(tmp_path_factory):
-    """Views whose damaged modality has other tokens and unsure predictions."""
     folder = tmp_path_factory.mktemp("views") / "late_made_up"
+    made_up_views(folder)
+    return trust.measured(folder, 64, 0)
+
+
+def made_up_views(folder):
+    """Write views whose damaged modality has other tokens and unsure predictions."""
     folder.mkdir()
     draws = np.random.default_rng(0)
     patterns = {name: draws.normal(size=(4, 16)) for name in ("audio", "video")}
@@ -23,7 +28,9 @@ def scores(tmp_path_factory):
         logits = 6 * np.eye(4)[labels] + draws.normal(size=(len(labels), 4))
         if damaged:
             mean, logits = mean + np.linspace(-1, 1, 16), 0.3 * logits
-        found = {"mean": mean, "embedding": mean, "logits": logits}
+        rough = 0.1 * draws.normal(size=(len(labels), 1))
+        summary = np.concatenate([mean, rough], axis=1)
+        found = {"summary": summary, "embedding": mean, "logits": logits}
         return {f"{name}.{key}": value.astype(np.float32) for key, value in found.items()}
 
     for file, count in (("fit", 64), ("clean", 256)):
@@ -32,7 +39,6 @@ def scores(tmp_path_factory):
         np.savez(folder / f"{file}.npz", labels=labels, right=np.ones(count, bool), **both)
     right = draws.random(256) < 0.7
     np.savez(folder / "audio-noise-5.npz", right=right, **samples(labels, "audio", damaged=True))
-    return trust.measured(folder, 64, 0)
 
 
 def test_a_damage_is_named_and_clean_batches_are_not(scores):
@@ -61,3 +67,14 @@ def test_batches_have_different_samples_and_the_mix_that_is_asked_for(mix):
         assert len(set(batch)) == len(batch) <= trust.BATCH
         if mix == "one class":
             assert len(set(labels[batch])) == 1
+
+
+def test_a_change_is_named_and_forgotten_within_a_few_samples(tmp_path, monkeypatch, capsys):
+    delays = pytest.importorskip("delays")
+    folder = tmp_path / "late_made_up"
+    made_up_views(folder)
+    monkeypatch.setattr(sys, "argv", ["delays.py", "--views", str(tmp_path), "--fit", "64"])
+    delays.main()
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.startswith("| late | 1 |")
+    assert last.count("100%") == 4
