@@ -326,7 +326,7 @@ def tokens_of(model, count=20, seed=3):
 @pytest.fixture
 def ready(clean):
     tta = triage()
-    tta.fit(clean)
+    tta.fit([*clean, SyntheticWorld().draw(64, seed=6).inputs])  # one in a hundred needs a hundred
     return tta
 
 
@@ -338,7 +338,7 @@ def test_samples_of_a_mixed_batch_are_told_apart_and_answered_one_by_one(ready, 
     out, usual = ready.on_tokens(mixed), source.on_tokens(mixed).logits.log_softmax(dim=1)
     damaged = torch.tensor(out.diagnosis.samples["audio"])
     assert damaged[:20].float().mean() > 0.9
-    assert damaged[20:].float().mean() < 0.15
+    assert damaged[20:].float().mean() < 0.05
     assert "not all samples are damaged (audio" in out.skipped
     assert torch.allclose(out.logits[~damaged], usual[~damaged], atol=1e-5)
     assert not torch.allclose(out.logits[damaged], usual[damaged], atol=1e-2)

@@ -50,8 +50,8 @@ SURENESS = 4.0, 1.0  # slope and offset of the log-odds of damage, by the logari
 def summaries(tokens: Tokens) -> dict[str, Tensor]:
     """Return mean token and roughness of each sample, in float64 on the CPU: → (B, D + 1).
 
-    Roughness is the logarithm of the mean square difference between consecutive tokens (B, N, D),
-    0 if there is one token only.
+    Roughness is the logarithm of the root mean square difference between consecutive tokens
+    (B, N, D), 0 if there is one token only.
     """
     found = {}
     for name, value in tokens.items():
