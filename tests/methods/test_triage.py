@@ -6,6 +6,7 @@ import torch
 import dasp
 from dasp.core.errors import ContractError, InputError, OptionError
 from dasp.methods.dasp import diversity
+from dasp.methods.diagnosis import summaries
 from dasp.methods.triage import (
     ConditionMemory,
     Triage,
@@ -179,6 +180,29 @@ def test_of_two_hurt_modalities_the_one_that_tells_more_is_believed(clean):
     assert weights[0] < 0.01
 
 
+THREE = ("audio", "video", "depth")
+
+
+@pytest.mark.parametrize("treatment", ["mends", "spoils", "changes nothing"])
+def test_a_treated_view_is_used_if_the_others_say_that_it_is_worth_more(treatment):
+    tta = triage(Toy(modalities=THREE, seed=1), learn=False)
+    world = SyntheticWorld(modalities=THREE)
+    tta.fit([world.draw(128, seed=5).inputs])
+    good = dict(tta.model.encode(world.draw(64, seed=6).inputs))
+    bad = good | {"audio": good["audio"].mean(dim=0).expand_as(good["audio"])}  # tells nothing
+    before, after = {"mends": (bad, good), "spoils": (good, bad)}.get(treatment, (bad, bad))
+    method, state = tta.method, torch.tensor([2, 1, 1])
+    with torch.no_grad():
+        alone = {name: tta.model.fuse({name: value}) for name, value in before.items()}
+        rows = method._rows(before, alone)
+        found = method._with_treated_views(state, rows, before, lambda _: after)
+        treated = method._rows(after, {n: tta.model.fuse({n: v}) for n, v in after.items()})
+    expected = treated if treatment == "mends" else rows
+    assert torch.equal(method.condition.views(found), method.condition.views(expected))
+    two = method._with_treated_views(torch.tensor([2, 1, 0]), rows, before, lambda _: after)
+    assert torch.equal(two, rows)  # one other view cannot vouch for it
+
+
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_treatment_that_leaves_nothing_to_tell_is_given_up(clean, frozen):
     tta, source = triage(), dasp.adapt(Toy(seed=1), "source")
@@ -350,6 +374,20 @@ def test_damage_of_most_samples_is_one_condition(ready, count):
     out = ready.on_tokens(tokens_of(ready.model, count))
     assert out.diagnosis.biased == {"audio"}
     assert out.diagnosis.samples == {}
+
+
+def test_healthy_samples_that_are_unlike_those_of_fit_are_not_taken_for_damaged(ready):
+    """Some of another day are beyond the limit of those of `fit`, but not with the damaged ones."""
+    clean = ready.method.diagnoser.clean["audio"]
+    clean.furthest = 0.6 * clean.furthest
+    mixed = tokens_of(ready.model, 16)
+    with torch.no_grad():
+        alone = ready.model.fuse({"audio": mixed["audio"]})
+    far = clean.distance(clean.look(summaries(mixed)["audio"], alone)) > clean.furthest
+    assert far[16:].float().mean() > 0.1
+    damaged = torch.tensor(ready.on_tokens(mixed).diagnosis.samples["audio"])
+    assert damaged[:16].all()
+    assert not damaged[16:].any()
 
 
 def test_refused_samples_of_a_mixed_batch_are_not_told_apart(ready):

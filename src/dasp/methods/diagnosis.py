@@ -344,18 +344,23 @@ class Diagnoser(nn.Module):
         """Return which of the newest samples are damaged; {} if that is the same for all of them.
 
         It is not if many of one modality are far from clean ones by themselves, and the rest would
-        not be flagged. With three modalities this is not asked: there, damage that is the same for
-        all samples is seen in some of them only.
+        not be flagged. Damaged are those that are also nearer to the mean distance of the far ones
+        than to that of the rest: healthy samples may be further away than those of `fit`. With
+        three modalities this is not asked: there, damage that is the same for all samples is seen
+        in some of them only.
         """
         last = seen[-max(newest, 4 * RECENT) :]  # earlier ones may be from another condition
         found, mixed = {}, False
         for name in sorted(flagged):
             own = last[:, self.names.index(name)]
-            far = self._of(name).distance(own[:, SEEN]) > self._of(name).furthest
+            distance = self._of(name).distance(own[:, SEEN])
+            far = distance > self._of(name).furthest
             counted = own[:, COUNTS] > 0
             share, rest = float(far[counted].double().mean()), last[counted & ~far]
             several = MIXED[0] <= share <= MIXED[1] and len(rest) >= RECENT
             mixed |= several and self._score(name, rest) <= 1
+            if far.any() and not far.all():
+                far &= distance > (distance[far].mean() + distance[~far].mean()) / 2
             found[name] = tuple(far[-newest:].tolist())
         return found if mixed else {}
 

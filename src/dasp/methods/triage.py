@@ -147,9 +147,12 @@ class ConditionMemory(nn.Module):
         self.state, self.rows = state.clone(), kept.detach().clone()
 
     def views(self, rows: Tensor) -> Tensor:
-        """Return the log-probabilities of each modality alone (n, M, C), 0 if it is missing."""
+        """Return the log-probabilities of each modality alone (n, M, C), 0 if it is missing.
+
+        Like `joint`, it is a view to write to.
+        """
         size = len(self.widths), self.classes
-        return rows[:, : size[0] * size[1]].reshape(-1, *size)
+        return rows[:, : size[0] * size[1]].view(len(rows), *size)
 
     def joint(self, rows: Tensor, treated: bool = True) -> Tensor:
         """Return the log-probabilities (n, C) of all modalities together; a view to write to."""
@@ -200,7 +203,8 @@ class Triage(Dasp):
 
     - `align`: the tokens of flagged modalities are moved to the clean mean (after `fit` only);
     - `believe`: the joint prediction is multiplied by the product of the modalities' own
-      predictions, each weighted by how reliable it is and how much it still tells;
+      predictions, each weighted by how reliable it is and how much it still tells. Of three or
+      more, flagged ones predict from treated tokens if that is worth more;
     - `balance`: class biases let the predictions of this condition have the class mix that is
       believed, unless the classes come in an order;
     - `learn`: DASP's adapters learn, too, by `lambda_ent`, `lambda_kl` and, for flagged
@@ -217,7 +221,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 4
+    version = 5
     sharded = True
     auto_change = 0.1  # alignment and belief leave adapters less to do than DASP's have
 
@@ -305,6 +309,7 @@ class Triage(Dasp):
             answer = self._answer_mixed(own, untreated, diagnosis)
             return Step(answer, diagnosis=diagnosis, skipped=_count(diagnosis.samples))
         rows, adapt = self._plan(state, own, diagnosis)
+        rows = self._with_treated_views(state, rows, batch, adapt)
         passes = LearningPasses(self, batch, adapt, alone) if self.learn else None
         logits = passes.logits.detach() if passes else adapted_logits(self, batch, adapt)
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
@@ -340,6 +345,7 @@ class Triage(Dasp):
         if diagnosis.samples:
             return Prediction(self._answer_mixed(own, untreated, diagnosis), diagnosis)
         rows, adapt = self._plan(state, own, diagnosis)
+        rows = self._with_treated_views(state, rows, batch, adapt)
         logits = adapted_logits(self, batch, adapt)
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Prediction(spoilt, diagnosis)
@@ -416,17 +422,20 @@ class Triage(Dasp):
         healthy; one cannot.
         """
         present = state != MISSING
-        views, clean = self.condition.views(rows)[:, present], self._clean_views(present)
-        told = information(views) / (1 if clean is None else information(clean))
-        found = reliability(views, clean) * told / told.max()
+        reliable, told = self._worth(present, rows)
+        found = reliable * told / told.max()
         if present.sum() < 3 and (state == HEALTHY).any():
             found = torch.where(state[present] == FLAGGED, found, 1.0)
         weights = torch.zeros_like(state, dtype=rows.dtype)
         weights[present] = found / found.max().clamp(min=1e-12)
         return weights
 
-    def _clean_views(self, present: Tensor) -> Tensor | None:
-        return self.condition.views(self.clean.rows)[:, present] if self.fitted else None
+    def _worth(self, present: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return reliability and relative information of the views that are present: (K,) each."""
+        views = self.condition.views(rows)[:, present]
+        clean = self.condition.views(self.clean.rows)[:, present] if self.fitted else None
+        told = information(views) / (1 if clean is None else information(clean))
+        return reliability(views, clean), told
 
     def _told(self, rows: Tensor, clean: Tensor) -> float:
         """Return the information of rows (n, C), relative to that of clean rows after `fit`."""
@@ -480,6 +489,29 @@ class Triage(Dasp):
     ) -> dict[str, Tensor]:
         moved = {n: t + shifts[n].to(t) if n in shifts else t for n, t in batch.items()}
         return self._adapt(moved, roles) if self.learn else moved
+
+    @torch.no_grad()
+    def _with_treated_views(
+        self, state: Tensor, rows: Tensor, batch: Tokens, adapt: Adapt
+    ) -> Tensor:
+        """Return the rows with this batch's views of treated tokens where those are worth more.
+
+        Only others can tell that, so it takes three modalities, and clean samples to compare with.
+        """
+        present = state != MISSING
+        if not self.fitted or present.sum() < 3:
+            return rows
+        reliable, told = self._worth(present, rows)
+        best = rows.clone()
+        for place in (state == FLAGGED).nonzero()[:, 0].tolist():
+            name = self.condition.names[place]
+            own = log_probabilities(adapted_logits(self, {name: batch[name]}, adapt)).to(rows)
+            trial = rows.clone()
+            self.condition.views(trial)[-len(own) :, place] = own
+            here, (treated, tells) = int(present[:place].sum()), self._worth(present, trial)
+            if treated[here] * tells[here] > reliable[here] * told[here]:
+                self.condition.views(best)[-len(own) :, place] = own
+        return best
 
     # Prediction
 
