@@ -105,7 +105,7 @@ def test_source_is_as_right_in_mixed_batches_as_in_pure_ones(source, workspace):
 
 
 @pytest.mark.parametrize("protocol", ["once", "once_mixed"])
-def test_source_is_as_right_on_samples_that_come_once(source, features, workspace, protocol):
+def test_source_is_as_right_on_samples_that_come_once(source, workspace, protocol):
     repeated = {"once": "interleaved", "once_mixed": "mixed"}[protocol]
     found = by_protocol(replace(source, protocols=(protocol, repeated)), workspace)
     counts, all_of_them = found[protocol], found[repeated].domains
@@ -122,21 +122,22 @@ def test_source_is_as_right_on_samples_that_come_once(source, features, workspac
 
 
 def test_samples_that_come_once_are_dealt_alike_to_every_method_and_batch_size(plan, features):
-    dealings = {
-        protocol: [
-            [
-                sorted(
-                    np.concatenate([numbers for numbers, _ in batches_of(features, v, job, True)])
-                )
-                for v in job.visits()
-            ]
-            for job in jobs(plan, protocols=(protocol,), batch_sizes=(1, 8))
-        ]
-        for protocol in ("once", "once_mixed")
-    }
-    for found in dealings.values():
-        assert len(found) == 6
-        assert all(dealing == found[0] for dealing in found)
+    def dealing(job):
+        batches = [[n for n, _ in batches_of(features, v, job, True)] for v in job.visits()]
+        return [sorted(np.concatenate(own).tolist()) for own in batches]
+
+    for protocol in ("once", "once_mixed"):
+        first, *others = map(dealing, jobs(plan, protocols=(protocol,), batch_sizes=(1, 8)))
+        assert others == [first] * 5
+
+
+def test_a_domain_without_a_sample_is_left_out(source, workspace):
+    few = replace(source, protocols=("once", "once_mixed"), data=DataOptions(samples=1))
+    found = by_protocol(replace(few, clean_after=1), workspace)
+    assert [(d.name, d.seen) for d in found["once"].domains] == [("audio/rain/5", 1)]
+    assert [d.seen for d in found["once_mixed"].domains] == [1, 0, 0]
+    for counts in found.values():
+        counts.check()
 
 
 def test_a_domain_that_recurs_comes_in_another_order(source, features):
