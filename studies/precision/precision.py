@@ -35,7 +35,7 @@ Pair = tuple[Counts, Counts]
 
 
 def hits(counts: Counts) -> np.ndarray:
-    return np.concatenate([domain.sample_hits() for domain in counts.domains])
+    return np.concatenate([domain.sample_hits(domain.seen) for domain in counts.domains])
 
 
 def turned(pairs: list[Pair]) -> float:

@@ -105,7 +105,7 @@ def compare(
 def _hits(results: list[Result], stream: str) -> Hits:
     """Return which samples were right in the one result of a stream."""
     (counts,) = (r.counts for r in results if r.run.protocol == stream and r.counts)
-    return np.concatenate([domain.sample_hits() for domain in counts.domains])
+    return np.concatenate([domain.sample_hits(domain.seen) for domain in counts.domains])
 
 
 def _percent(hits: Hits) -> str:

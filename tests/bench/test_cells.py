@@ -76,7 +76,7 @@ def test_source_is_what_the_model_says_in_the_order_of_the_data(source, features
         ((_, inputs),) = features.batches(visit.conditions, False, np.arange(20), 20)
         with torch.no_grad():
             right = features.model(inputs).argmax(1) == features.labels
-        assert first.sample_hits().tolist() == right.tolist()
+        assert first.sample_hits(20).tolist() == right.tolist()
         assert second.hits == first.hits
 
 
@@ -104,6 +104,42 @@ def test_source_is_as_right_in_mixed_batches_as_in_pure_ones(source, workspace):
     assert mixed.batches.seen == [8] * 7 + [4]
 
 
+@pytest.mark.parametrize("protocol", ["once", "once_mixed"])
+def test_source_is_as_right_on_samples_that_come_once(source, workspace, protocol):
+    repeated = {"once": "interleaved", "once_mixed": "mixed"}[protocol]
+    found = by_protocol(replace(source, protocols=(protocol, repeated)), workspace)
+    counts, all_of_them = found[protocol], found[repeated].domains
+    counts.check()
+    assert counts.seen == 20
+    assert [d.name for d in counts.domains] == [d.name for d in all_of_them]
+    visits = list(only_job(source, protocols=(protocol,)).visits())
+    places = np.concatenate([visit.numbers(20, 0) // 20 + n for n, visit in enumerate(visits)])
+    rows = np.concatenate([visit.numbers(20, 0) % 20 for visit in visits])
+    for place, (domain, whole) in enumerate(zip(counts.domains, all_of_them, strict=True)):
+        own = np.isin(np.arange(20), rows[places == place])
+        assert domain.seen == own.sum()
+        assert np.array_equal(domain.sample_hits(20), whole.sample_hits(20) & own)
+
+
+def test_samples_that_come_once_are_dealt_alike_to_every_method_and_batch_size(plan, features):
+    def dealing(job):
+        batches = [[n for n, _ in batches_of(features, v, job, True)] for v in job.visits()]
+        return [sorted(np.concatenate(own).tolist()) for own in batches]
+
+    for protocol in ("once", "once_mixed"):
+        first, *others = map(dealing, jobs(plan, protocols=(protocol,), batch_sizes=(1, 8)))
+        assert others == [first] * 5
+
+
+def test_a_domain_without_a_sample_is_left_out(source, workspace):
+    few = replace(source, protocols=("once", "once_mixed"), data=DataOptions(samples=1))
+    found = by_protocol(replace(few, clean_after=1), workspace)
+    assert [(d.name, d.seen) for d in found["once"].domains] == [("audio/rain/5", 1)]
+    assert [d.seen for d in found["once_mixed"].domains] == [1, 0, 0]
+    for counts in found.values():
+        counts.check()
+
+
 def test_a_domain_that_recurs_comes_in_another_order(source, features):
     job = only_job(source, protocols=("recurring",))
     orders = [
@@ -125,6 +161,8 @@ def test_a_domain_that_recurs_comes_in_another_order(source, features):
         ("interleaved", 6, 6),
         ("clean", 3, 3),
         ("mixed", 8, 8),
+        ("once", 4, 4),  # ten samples each
+        ("once_mixed", 3, 3),
         ("stretches", 12, 12),
         ("recurring", 120, 120),
         ("long", 15_000, 15_000),

@@ -78,12 +78,12 @@ def test_a_stream_of_people_runs_and_its_results_name_them(body, model, tmp_path
         data=DataOptions("dsa", root=body, samples=38),
         models=(model,),
         methods={name: MethodRow(name) for name in ("source", "read", "dasp")},
-        protocols=("interleaved/sensors", "missing/gyroscope", "clean"),
+        protocols=("interleaved/sensors", "missing/gyroscope", "clean", "once/sensors"),
         corruptions=(),
         batch_sizes=(38,),
     )
     workspace = Workspace(results=tmp_path / "results", store=tmp_path / "store", workers=1)
     found = run_plan(plan, workspace, "body", show=False)
     for results in found.values():
-        assert [r.run.data["people"] for r in results] == ["p7+p8"] * 3
+        assert [r.run.data["people"] for r in results] == ["p7+p8"] * 4
         assert {r.counts.seen for r in results} == {36 * 38, 38}

@@ -127,6 +127,39 @@ def test_the_average_is_over_shifted_protocols_of_whole_replicates(make, group):
     assert compare(mine, "tent", "source", "average") is None
 
 
+def dealt_result(make, method, protocol, whole, shares):
+    """Return a result in which each sample has only the domain of its share."""
+    own = shares == np.arange(2)[:, None]
+    made = make(method, protocol, hits=whole & own)
+    domains = [
+        replace(domain, seen=int(seen))
+        for domain, seen in zip(made.counts.domains, own.sum(axis=1), strict=True)
+    ]
+    counts = replace(made.counts, domains=domains, seen=64, accuracy=100 * made.counts.right / 64)
+    return replace(made, counts=counts)
+
+
+def test_samples_that_come_once_are_paired_in_the_order_of_the_data_set(make, group):
+    draws = numpy_generator(0, "once")
+    source, dasp = draws.random((2, 64)) < 0.5, draws.random((2, 64)) < 0.7
+    shares = draws.permutation(64) % 2
+    pair = [
+        dealt_result(make, n, "once", h, shares) for n, h in (("source", source), ("dasp", dasp))
+    ]
+    mine = group(*pair)
+    assert mine.title == "shapes (seed 0), test, 64 samples, batch 16, severity 5"
+    apart = (dasp.astype(int) - source)[shares, np.arange(64)]
+    found = compare(mine, "dasp", "source", "once")
+    assert found.difference == pytest.approx(100 * apart.mean())
+    low, high = mean_interval(apart)
+    assert (found.low, found.high) == pytest.approx((100 * low, 100 * high))
+    # Beside a stream that repeats them, each stream counts the same.
+    both = group(*pair, make("source", hits=source), make("dasp", hits=dasp))
+    found = compare(both, "dasp", "source", "average")
+    repeated = 100 * (dasp.mean() - source.mean())
+    assert found.difference == pytest.approx((100 * apart.mean() + repeated) / 2)
+
+
 def test_what_must_not_be_averaged_is_told_apart(make, group, groups):
     results = [make(batch_size=16), make(batch_size=32), make(severity=3), make(samples=32)]
     found = groups(*results)

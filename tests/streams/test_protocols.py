@@ -30,7 +30,8 @@ COUNTS = {
     "per_domain/video": 15, "per_domain/audio": 6, "per_domain/depth": 6, "continual/video": 15,
     "continual/audio": 6, "continual/depth": 6, "interleaved": 21, "interleaved/depth": 27,
     "dirichlet": 21, "sorted": 21, "missing/audio": 21, "constant/video": 21, "pairs": 15,
-    "clean": 1, "mixed": 1, "stretches": 42, "gradual": 36, "recurring": 420,
+    "clean": 1, "mixed": 1, "stretches": 42, "gradual": 36, "recurring": 420, "once": 21,
+    "once_mixed": 1, "once/sensors": 36, "once_mixed/units": 1,
 }  # fmt: skip
 
 
@@ -98,6 +99,54 @@ def test_mixed_samples_come_from_everywhere_and_clean():
     assert visit.name == "mixed"
     assert [condition.name for condition in visit.conditions] == ["clean", *IN_TURN]
     assert visit.batches(samples=10, batch_size=64) == 4  # 220 samples
+
+
+REPEATED = {"once": "interleaved", "once_mixed": "mixed"}
+DEALT = [f"{kind}{group}" for kind in REPEATED for group in ("", "/sensors", "/units")]
+
+
+def dealt(protocol, samples, seed, corruptions=()):
+    """Return the samples of each condition, in the order of the stream."""
+    found = []
+    for visit in visits(protocol, 5, corruptions):
+        places, rows = np.divmod(visit.numbers(samples, seed), samples)
+        found += [rows[places == place].tolist() for place in range(len(visit.conditions))]
+    return found
+
+
+@pytest.mark.parametrize("protocol", DEALT)
+def test_samples_that_come_once_meet_the_conditions_of_the_repeated_stream(protocol):
+    kind, slash, group = protocol.partition("/")
+    found, repeated = visits(protocol, 4), visits(f"{REPEATED[kind]}{slash}{group}", 4)
+    assert [v.conditions for v in found] == [v.conditions for v in repeated]
+
+
+@given(st.sampled_from(DEALT), st.integers(1, 400), st.integers(0, 99))
+def test_every_sample_is_dealt_to_one_condition(protocol, samples, seed):
+    found = dealt(protocol, samples, seed)
+    assert sorted(itertools.chain(*found)) == list(range(samples))
+    sizes = [len(own) for own in found]
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)  # whatever the seed: its runs can be paired
+    assert dealt(protocol, samples, seed) == found
+
+
+@given(st.sampled_from(DEALT), st.integers(1, 400), st.integers(1, 100))
+def test_the_batches_of_dealt_samples_are_known_beforehand(protocol, samples, size):
+    for visit in visits(protocol, 5):
+        assert visit.batches(samples, size) == -(-len(visit.numbers(samples, 0)) // size)
+
+
+def test_another_seed_deals_in_another_way_and_fewer_domains_have_more_each():
+    for protocol in DEALT:
+        assert dealt(protocol, 200, 0) != dealt(protocol, 200, 1)
+    assert [len(own) for own in dealt("once", 40, 0, ("fog", "rain"))] == [20, 20]
+    assert [len(own) for own in dealt("once_mixed", 40, 0, ("fog", "rain"))] == [14, 13, 13]
+
+
+def test_where_samples_are_not_dealt_each_condition_has_all():
+    for protocol in ("interleaved", "mixed", "clean", "pairs/units"):
+        assert all(own == list(range(9)) for own in dealt(protocol, 9, 0))
 
 
 def test_clean_stretches_come_before_each_domain():

@@ -152,8 +152,10 @@ def batches_of(
     """Yield a visit's batches and the numbers of their samples, in the order of (seed, visit)."""
     run = job.run
     rng = numpy_generator(run.seed, "order", *visit.purpose)
-    labels = features.labels.repeat(len(visit.conditions)).numpy()
-    order = sample_order(visit.order, labels, run.batch_size, rng)
+    samples = len(features.labels)
+    numbers = visit.numbers(samples, run.seed)
+    labels = features.labels.numpy()[numbers % samples]
+    order = numbers[sample_order(visit.order, labels, run.batch_size, rng)]
     return features.batches(visit.conditions, encoded, order, run.batch_size, run.tokens)
 
 

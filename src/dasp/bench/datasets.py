@@ -99,7 +99,8 @@ class DataOptions:
     root: Path | None = None
     """Directory of the clips."""
     samples: int | None = None
-    """Samples per domain; by default 1024 built-in ones, or all clips."""
+    """Samples per domain, of once and once_mixed in all; by default 1024 built-in ones, or all
+    clips."""
     split: str = "test"
     """test or validation, the name of a list at the root, or people of dsa such as p7+p8."""
     flavour: str = "balanced"

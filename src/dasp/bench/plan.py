@@ -89,10 +89,11 @@ class Plan:
     mixed (domains side by side in a batch), dirichlet (classes in bursts), sorted (one class after
     another), stretches (clean data between domains), gradual (severity rises and falls),
     missing/audio, missing/video, constant/audio, constant/video (a sensor silent or stuck in every
-    other domain), recurring (interleaved 20 times), long (100,000 samples). For models with three
-    sensors also per_domain/depth, continual/depth, interleaved/depth; of body-worn sensors such as
-    per_domain/gyroscope or missing/torso, and interleaved, pairs, mixed, dirichlet, sorted and
-    stretches with /sensors or /units behind it."""
+    other domain), recurring (interleaved 20 times), long (100,000 samples), once and once_mixed
+    (interleaved and mixed, with each sample in one domain only). For models with three sensors also
+    per_domain/depth, continual/depth, interleaved/depth; of body-worn sensors such as
+    per_domain/gyroscope or missing/torso, and interleaved, pairs, mixed, dirichlet, sorted,
+    stretches, once and once_mixed with /sensors or /units behind it."""
     severities: tuple[int, ...] = (5,)
     """Some of 1 to 5."""
     corruptions: Annotated[Names, tyro.conf.arg(metavar="NAME")] = ()

@@ -97,12 +97,12 @@ class DomainCount:
     seen: int
     first_batch: int
     batches: int  # 0 if its samples share their batches with those of other domains
-    hits: str  # one bit per sample, in the order of the data set, packed, in hexadecimal
+    hits: str  # one bit per sample of the data set, in its order, packed, in hexadecimal
 
-    def sample_hits(self) -> NDArray[np.bool_]:
-        """Return which samples were right: (seen,)."""
+    def sample_hits(self, samples: int) -> NDArray[np.bool_]:
+        """Return which samples of the data set were right here: (samples,)."""
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(self.hits), dtype=np.uint8))
-        return bits[: self.seen].astype(bool)
+        return bits[:samples].astype(bool)
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,9 @@ class Counts:
             and sum(batches.seen) == sum(d.seen for d in self.domains) == self.seen
             and all(len(entries) == length for entries in lists)
             and all(d.first_batch + d.batches <= length for d in self.domains)
-            and all(int(d.sample_hits().sum()) == d.right for d in self.domains)
-            and all(len(d.hits) == 2 * -(-d.seen // 8) for d in self.domains)
+            and all(int(d.sample_hits(self.seen).sum()) == d.right for d in self.domains)
+            # A domain has every sample of the data set, or all domains together have them once.
+            and all(len(d.hits) // 2 in (-(-d.seen // 8), -(-self.seen // 8)) for d in self.domains)
             and all(len(entries) == stops + 1 for entries in clean)
         )
         if not consistent:

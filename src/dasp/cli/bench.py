@@ -152,10 +152,12 @@ def _announce(
 ) -> None:
     """Say what will be run and how much of it is done."""
     todo, edited = survey(jobs, workspace.results)
+    dealt = any(next(job.visits()).shares for _, job in jobs)
+    samples = f"{jobs[0][1].run.data['samples']} samples{'' if dealt else ' per domain'}"
     console.print(
         f"{len(jobs)} runs, {len(jobs) - len(todo)} done already: {', '.join(plan.methods)} on "
         f"{', '.join(plan.protocols)}, severity {', '.join(map(str, plan.severities))}, models "
-        f"{', '.join(plan.models)}, {jobs[0][1].run.data['samples']} samples per domain.",
+        f"{', '.join(plan.models)}, {samples}.",
         highlight=False,
     )
     if edited:

@@ -4,11 +4,12 @@ A `RunGroup` holds the runs of one setting: the same data, samples, batch size a
 one label and protocol in it differ by source model and seed alone: they are replicates,
 and only they are averaged. A gain over Source is paired: the same model and seed.
 
-The paired comparison goes sample by sample. A sample appears in every domain and before every
-source model; it is resampled together with all of its appearances, so what these have in common
-counts once. The interval says how far another draw of test samples might move a difference, for
-these source models and for streams as they ran. It does not cover other source models: there are
-few, so their spread is given as ±, and a method is called better only if the models agree.
+The paired comparison goes sample by sample. A sample appears in every domain (in only one
+if the stream deals samples out) and before every source model; it is resampled together with its
+appearances, so what these have in common counts once. The interval says how far another draw of
+test samples might move a difference, for these source models and for streams as they ran. It does
+not cover other source models: there are few, so their spread is given as ±, and a method is called
+better only if the models agree.
 """
 
 import math
@@ -63,8 +64,14 @@ class PlanRun:
     @cached_property
     def hits(self) -> NDArray[np.int64]:
         """Return how often each sample was right, over the domains of the stream: (n,)."""
-        rows = [domain.sample_hits() for domain in self.counts.domains]
+        samples = self.config.data["samples"]
+        rows = [domain.sample_hits(samples) for domain in self.counts.domains]
         return np.asarray(np.sum(rows, axis=0), dtype=np.int64)
+
+    @property
+    def appearances(self) -> int:
+        """Return how often each sample occurs: in every domain, or once in the stream."""
+        return self.counts.seen // int(self.config.data["samples"])
 
 
 class RunGroup:
@@ -89,7 +96,8 @@ class RunGroup:
         places = {name: n for n, name in enumerate((*self.labels, *self.protocols))}
         self.runs = sorted(runs, key=lambda r: (places[r.label], places[r.protocol], r.replicate))
         config = runs[0].config
-        samples = f"{config.data['samples']} samples per domain"
+        repeated = all(run.appearances == len(run.counts.domains) for run in runs)
+        samples = f"{config.data['samples']} samples{' per domain' if repeated else ''}"
         rest = f"batch {config.batch_size}, severity {config.severity}"
         self.title = f"{data_text(config.data)}, {samples}, {rest}"
 
@@ -293,9 +301,9 @@ def compare(group: RunGroup, label: str, other: str, protocol: str) -> Compariso
     if not shared:
         return None
     pairs = [[(a[r], b[r]) for r in shared] for a, b in zip(mine, theirs, strict=True)]
-    visits = [len(own[0][0].counts.domains) for own in pairs]
-    common = math.lcm(*visits)
-    weights = [common // count for count in visits]  # each protocol counts the same
+    often = [own[0][0].appearances for own in pairs]
+    common = math.lcm(*often)
+    weights = [common // count for count in often]  # each protocol counts the same
     apart = np.array([[a.hits - b.hits for a, b in own] for own in pairs])  # (…, replicates, n)
     apart = np.tensordot(weights, apart, axes=1)
     unit = 100 / (common * len(names))

@@ -24,7 +24,7 @@ def results(folder: str | Path) -> pd.DataFrame:
     plan, label                  name of the plan, and of the row that the run belongs to
     method, options              registered name of the method; its options, as JSON
     model, model_digest, seed    source model, its weights and seed of the stream: a replicate
-    data, samples                data set and its settings, as text; samples per domain
+    data, samples                data set and its settings, as text; its number of samples
     protocol, severity           name of the stream, and severity of its corruptions
     batch_size                   number of samples per batch
     visit, domain                0, 1, … along the stream; what is wrong, such as "video/fog/5"

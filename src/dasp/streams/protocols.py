@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dasp.core.errors import OptionError, unknown_name
+from dasp.core.seeding import numpy_generator
 from dasp.corruptions import names
 from dasp.streams import worn
 from dasp.streams.domains import Domain
@@ -42,7 +43,7 @@ _GRADUAL = (("video", "fog"), ("audio", "rain"), ("video", "motion_blur"), ("aud
 
 PROTOCOLS = (
     "per_domain/video", "per_domain/audio", "continual/video", "continual/audio", "interleaved",
-    "clean", "pairs", "mixed", "dirichlet", "sorted", "stretches", "gradual",
+    "clean", "pairs", "mixed", "dirichlet", "sorted", "stretches", "gradual", "once", "once_mixed",
     "missing/audio", "missing/video", "constant/audio", "constant/video", "recurring", "long",
     "per_domain/depth", "continual/depth", "interleaved/depth", *worn.PROTOCOLS,
 )  # fmt: skip
@@ -78,12 +79,18 @@ CLEAN = Condition()
 
 @dataclass(frozen=True)
 class Visit:
-    """One stop of a stream: each sample of the data set occurs once under each condition."""
+    """One stop of a stream: each sample of the data set occurs once under each condition.
+
+    With `shares`, a condition has only its share of the samples, and the shares of all conditions
+    of the stream together are the data set.
+    """
 
     conditions: Sequence[Condition]  # one; or several, whose samples are mixed in a batch
     reset: bool  # whether the method is reset before it
     order: str = "shuffled"  # of the samples, see `sample_order`
     number: int = 0  # of earlier visits of the stream with this name
+    shares: int = 0  # into which the samples are dealt; 0: each condition has all samples
+    first_share: int = 0  # that of the first condition; the others have the following ones
 
     @property
     def name(self) -> str:
@@ -97,7 +104,26 @@ class Visit:
 
     def batches(self, samples: int, batch_size: int) -> int:
         """Return the number of batches that a data set of `samples` samples gives here."""
-        return -(-len(self.conditions) * samples // batch_size)
+        here = sum(len(range(samples)[own]) for own in self._dealt())
+        return -(-here // batch_size)
+
+    def numbers(self, samples: int, seed: int) -> NDArray[np.int64]:
+        """Return the samples that occur here, sorted: k·n + i is sample i of n, condition k.
+
+        The dealing depends on the seed alone: it is the same for every method and batch size.
+        """
+        order = np.arange(samples)
+        if self.shares:
+            order = numpy_generator(seed, "shares").permutation(samples)
+        dealt = [k * samples + order[own] for k, own in enumerate(self._dealt())]
+        return np.sort(np.concatenate(dealt))
+
+    def _dealt(self) -> list[slice]:
+        """Return where each condition's samples are in the order of dealing: sizes are even."""
+        if not self.shares:
+            return [slice(None)] * len(self.conditions)
+        firsts = range(self.first_share, self.first_share + len(self.conditions))
+        return [slice(first, None, self.shares) for first in firsts]
 
 
 def visits(
@@ -171,7 +197,7 @@ def _conditions(
 
 def _visits(kind: str, modality: str, order: list[Condition], samples: int) -> Iterator[Visit]:
     stops: list[tuple[Condition, ...]] = [(condition,) for condition in order]
-    if kind == "mixed":
+    if kind in ("mixed", "once_mixed"):
         stops = [(CLEAN, *order)]
     elif kind == "stretches":
         stops = [stop for condition in order for stop in ((CLEAN,), (condition,))]
@@ -181,10 +207,11 @@ def _visits(kind: str, modality: str, order: list[Condition], samples: int) -> I
             stops[place] = (replace(condition, domains=others, **{kind: (modality,)}),)
     times = {"recurring": RECURRENCES, "long": -(-LONG // (len(order) * samples))}.get(kind, 1)
     order_kind = kind if kind in ORDERS else "shuffled"
+    shares = sum(map(len, stops)) if kind in ("once", "once_mixed") else 0
     before: Counter[str] = Counter()
     for place, conditions in enumerate(chain.from_iterable(repeat(stops, times))):
-        visit = Visit(conditions, place == 0 or kind == "per_domain", order_kind)
-        yield replace(visit, number=before[visit.name])
+        visit = Visit(conditions, place == 0 or kind == "per_domain", order_kind, shares=shares)
+        yield replace(visit, number=before[visit.name], first_share=place if shares else 0)
         before[visit.name] += 1
 
 

@@ -14,7 +14,7 @@ CORRUPTIONS = (
     "quantisation", "clock_jitter", "low_battery", "unit_swapped",
 )  # fmt: skip
 OF_ONE = ("per_domain", "continual", "missing", "constant")
-OF_ALL = ("interleaved", "pairs", "mixed", "dirichlet", "sorted", "stretches")
+OF_ALL = ("interleaved", "pairs", "mixed", "dirichlet", "sorted", "stretches", "once", "once_mixed")
 PROTOCOLS = (
     *(f"{kind}/{modality}" for kind, modality in product(OF_ONE, INERTIAL)),
     *(f"{kind}/{group}" for kind, group in product(OF_ALL, GROUPS)),
