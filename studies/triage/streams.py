@@ -52,7 +52,7 @@ class Options:
     """sounding_shapes, grid or dsa."""
     model: Annotated[str, tyro.conf.Positional]
     streams: tuple[str, ...] = ("interleaved", "pairs", "sorted")
-    """interleaved, pairs, mixed, sorted, clean, or continual/MODALITY."""
+    """interleaved, pairs, mixed, sorted, uneven, clean, or continual/MODALITY."""
     variants: tuple[str, ...] = tuple(VARIANTS)
     samples: int = 256
     """Per domain."""
@@ -84,21 +84,30 @@ def conditions(options: Options, names: tuple[str, ...], stream: str) -> list[Co
     ]
 
 
+def frequent(labels: np.ndarray) -> np.ndarray:
+    """Return the places of all samples of odd classes, and of a quarter of those of even ones."""
+    places = [np.flatnonzero(labels == name) for name in np.unique(labels)]
+    return np.concatenate([own[:: 1 if labels[own[0]] % 2 else 4] for own in places])
+
+
 def batches(
     options: Options, features: Features, stream: str
 ) -> Iterator[tuple[list[str], np.ndarray, dict[str, torch.Tensor]]]:
     """Yield each batch of a stream: what is corrupted in each sample, their numbers, their tokens.
 
-    In the mixed stream each sample has a corruption of its own; in the others, each domain.
+    In the mixed stream each sample has a corruption of its own; in the others, each domain. The
+    uneven one is interleaved, with a quarter of the samples of every other class.
     """
     labels = features.labels[: options.samples].numpy()
+    kept = frequent(labels) if stream == "uneven" else np.arange(len(labels))
     order = stream if stream == "sorted" else "shuffled"
     found = conditions(options, features.modalities, stream)
     samples = []
     for number, condition in enumerate(found):
         named = {name: str(domain) for name, domain in condition.items()}
         rng = numpy_generator(0, "order", str(named))
-        samples.append([(number, row) for row in sample_order(order, labels, options.batch, rng)])
+        ordered = kept[sample_order(order, labels[kept], options.batch, rng)]
+        samples.append([(number, row) for row in ordered])
     if stream == "mixed":
         together = [sample for own in samples for sample in own]
         mixed = numpy_generator(0, "order", stream).permutation(len(together))

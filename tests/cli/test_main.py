@@ -106,6 +106,20 @@ def test_a_list_of_plans_is_refused_before_its_first_plan_runs(capsys, monkeypat
     assert "stable_rank must be" in capsys.readouterr().err
 
 
+def test_a_plan_of_a_list_without_the_methods_asked_for_is_left_out(capsys, tmp_path):
+    plan = 'models = ["sounding_shapes_0"]\nprotocols = ["clean"]\n[data]\nsamples = 8\n[methods]\n'
+    (tmp_path / "first.toml").write_text(plan + "source = {}\n")
+    (tmp_path / "second.toml").write_text(plan + "source = {}\ndasp = {}\n")
+    (tmp_path / "both.toml").write_text('plans = ["first.toml", "second.toml"]\n')
+    words = ["bench", str(tmp_path / "both.toml"), "--results", str(tmp_path / "out"), "--dry-run"]
+    assert main([*words, "--methods", "dasp"]) == 0
+    said = capsys.readouterr().out
+    assert "1 runs, 0 done already: dasp on clean" in said
+    assert "0 runs" not in said
+    assert main([*words, "--methods", "tent"]) == 2  # no plan has it
+    assert "nothing to run" in capsys.readouterr().err
+
+
 def test_a_full_disk_is_one_line(capsys, monkeypatch, tmp_path, media):
     def full(*_):
         raise OSError(28, "No space left on device", str(tmp_path / "preview-frames.png"))

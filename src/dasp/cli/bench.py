@@ -84,6 +84,8 @@ def bench(words: Sequence[str]) -> int:
     from dasp.cli.report import publish
 
     plans = {key: _selected(options, len(chosen) == 1) for key, options in chosen.items()}
+    if len(plans) > 1:  # some of a list may have no row of the methods asked for
+        plans = {key: plan for key, plan in plans.items() if plan.methods} or plans
     options = next(iter(chosen.values()))
     cluster = ("address", "cpus_per_run", "gpus_per_run")
     engine = open_engine(options.engine, **{name: getattr(options, name) for name in cluster})
