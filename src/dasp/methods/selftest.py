@@ -90,8 +90,8 @@ class SelfTest:
         """Return why the diagnosis should not be trusted on this model, or None."""
         if not self.trials:
             return (
-                "there are no clean samples: nothing is flagged, no probability is given, and what "
-                "depends on the diagnosis rests. Call fit() with 32 to 128 clean samples."
+                "there are no clean samples to compare with: no probability is given, and whatever "
+                "is flagged cannot be tested. Call fit() with 128 to 512 clean samples (32: few)."
             )
         costly = [trial for trial in self.trials if trial.changed >= COSTLY]
         missed = [trial for trial in costly if trial.verdict == "missed"]
