@@ -8,6 +8,7 @@ import torch
 from dasp.core.errors import InputError
 from dasp.core.types import Fused
 from dasp.methods.diagnosis import (
+    UNKNOWN,
     Diagnoser,
     Expectation,
     agreed,
@@ -153,23 +154,56 @@ def test_an_expectation_is_a_ridge_regression_with_its_uncertainty():
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(40, 4, generator=generator).softmax(dim=1).double()
     rows = torch.randn(40, 4, generator=generator).double() + mix @ torch.ones(4, 4).double()
-    own = Expectation()
+    own = Expectation(power=0)
     own.fit(rows, mix, mix)
     both = torch.cat([torch.ones(40, 1).double(), mix], dim=1)
     batch = mix[:5]
     shares = torch.cat([torch.ones(1).double(), batch.mean(dim=0)])
-    distance, unsure = 0.0, []
+    distance, unsure, white = 0.0, [], rows[:5] @ own.whiten
     for place in range(4):
         prior = torch.tensor([1.0, *[1 / float(own.effect[place])] * 4]).double()
         spread = torch.linalg.inv(both.T @ both + prior.diag())
         weights = spread @ both.T @ (rows @ own.whiten)[:, place]
         gap = rows[:5].mean(dim=0) @ own.whiten[:, place] - shares @ weights
         unsure.append(float(shares @ spread @ shares))
-        noise = max(float(batch.mean(dim=0) @ own.noise), 0.5)
-        variance = noise * (1 / 5 + unsure[-1]) + 0.5 * float(own.untold[place]) + 1 / 40
+        noise = max(float(batch.mean(dim=0) @ own.noise[:, place]), 0.5)
+        seen = max(noise, (16 * noise + 4 * float(white[:, place].var())) / 20)
+        variance = seen / 5 + noise * unsure[-1] + 0.5 * float(own.untold[place]) + 1 / 40
         distance += float(gap**2) / variance / 4
-    limit = f_quantile(4, 4 / (3 * sum(unsure)), 3.09)
-    assert own.score(rows[:5], batch, 0.5, 3.09) == pytest.approx(distance / limit, rel=1e-6)
+    limit = f_quantile(4, 4 / (2 * sum(unsure)), 3.09)
+    score, vague = own.score(rows[:5], batch, 0.5, 3.09)
+    assert score == pytest.approx(distance / limit, rel=1e-6)
+    assert vague == pytest.approx(sum(unsure) / 4, rel=1e-6)
+
+
+def test_ambiguous_predictions_of_others_are_a_kind_of_their_own():
+    """A class that is always half of two others has features of its own, between neither's."""
+    generator = torch.Generator().manual_seed(2)
+    kinds = torch.tensor([[1, 0, 0], [0, 1, 0], [0.5, 0.5, 0]]).double()
+    kind = torch.arange(240) % 3
+    means = torch.tensor([0.0, 0.0, 3.0]).double()
+    rows = torch.randn(240, 4, generator=generator).double() + means[kind][:, None]
+    linear, sharp = Expectation(power=0), Expectation(power=4)
+    for own in (linear, sharp):
+        own.fit(rows[:180], kinds[kind[:180]], kinds[kind[:180]])
+    batch, mix = rows[180:][kind[180:] == 2], kinds[kind[180:]][kind[180:] == 2]
+    assert linear.score(batch, mix, 0, 2.33)[0] > 2
+    assert sharp.score(batch, mix, 0, 2.33)[0] < 1
+    unknown = torch.tensor([[0, 0, 1.0]]).double().expand(64, -1)
+    assert sharp.score(batch, unknown[: len(batch)], 0, 2.33)[1] > UNKNOWN
+
+
+def test_a_batch_whose_samples_differ_much_has_a_vaguer_mean():
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.randn(128, 4, generator=generator).double()
+    mix = torch.full((128, 2), 0.5).double()
+    own = Expectation(power=0)
+    own.fit(rows, mix, mix)
+    batch = torch.randn(64, 4, generator=generator).double()
+    alike, apart = (batch * by + 0.6 for by in (0.5, 3))
+    alike, apart = (b - b.mean(dim=0) + 0.6 for b in (alike, apart))
+    near, far = (own.score(b, mix[:64], 0, 2.33)[0] for b in (apart, alike))
+    assert near < far / 2
 
 
 def test_what_samples_of_a_class_have_in_common_is_found():

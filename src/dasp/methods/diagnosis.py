@@ -18,7 +18,7 @@ docs/diagnosis.md has the equations, the choices and the figures.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
 import torch
@@ -41,9 +41,12 @@ EFFECTS = (1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates of A, in un
 USUAL = 4.0  # samples that the noise of all classes counts for in the noise of one class
 LEAST = 0.02  # share of a feature's variance that is never explained
 OTHER_DAY = 256  # clean samples of another day differ: more than this many do not sharpen a test
-CAUTION = 3  # clean samples that count as one degree of freedom: classes differ in more than means
+CAUTION = 2  # clean samples that count as one degree of freedom: classes differ in more than means
+UNKNOWN = 1 / 8  # variance of an expectation, in units of the noise, from which it does not count
+ASSUMED = 16.0  # samples that the noise of clean samples counts for in the noise of a batch
 RECENT = 8  # samples that are enough to see that the stream has changed
-MIXED = 0.25, 0.5  # share of samples that are far away by themselves if only some are damaged
+WIDER = 1.3  # by how much more than chance samples must vary if not all have the same damage
+OUTLYING = 2 / 3  # of the way from the rest to the far ones: what is beyond it is damaged
 SURENESS = 4.0, 1.0  # slope and offset of the log-odds of damage, by the logarithm of the score
 
 
@@ -81,11 +84,12 @@ class Clean(nn.Module):
     middle: Tensor  # (4,) median of the features
     spread: Tensor  # (4,)
     furthest: Tensor  # () distance that few single samples exceed
+    usual: Tensor  # () variance of clean samples, see `variance`
 
     def __init__(self) -> None:
         super().__init__()
-        empty_buffers(self, centre=1, axes=2, middle=1, spread=1, furthest=0)
-        self.given_own, self.given_others = Expectation(), Expectation()
+        empty_buffers(self, centre=1, axes=2, middle=1, spread=1, furthest=0, usual=0)
+        self.given_own, self.given_others = Expectation(power=0), Expectation(power=4)
 
     def fit(
         self, known: Tensor, alone: Fused, others: Tensor | None, every: Tensor, false_alarms: float
@@ -108,6 +112,7 @@ class Clean(nn.Module):
         rows = self._scaled(found)
         self.given_own.fit(rows, _plain(alone.logits.softmax(dim=1)), every)
         self.furthest = self.distance(rows).quantile(1 - false_alarms)
+        self.usual = self.variance(rows)
         if others is not None:
             self.given_others.fit(rows, others, every)
 
@@ -120,14 +125,19 @@ class Clean(nn.Module):
         """Return how far single samples (n, 4) are from the middle of clean ones: (n,)."""
         return (rows @ self.given_own.whiten).square().sum(dim=1)
 
+    def variance(self, rows: Tensor) -> Tensor:
+        """Return how much samples (n, 4) differ from each other: ()."""
+        return (rows @ self.given_own.whiten).var(dim=0).sum()
+
     def score(self, rows: Tensor, own: Tensor, others: Tensor | None, surprise: float) -> float:
         """Return the distance of rows (n, 4) from clean over its limit: above 1 is damage."""
         mixes = [own] if others is None else [own, others]
         narrow = max(float(mix.mean(dim=0).square().sum()) for mix in mixes)
-        found = self.given_own.score(rows, own, narrow, surprise)
+        found, _ = self.given_own.score(rows, own, narrow, surprise)
         if others is None:
             return found
-        return min(found, self.given_others.score(rows, others, narrow, surprise))
+        given_others, unsure = self.given_others.score(rows, others, narrow, surprise)
+        return min(found, given_others) if unsure < UNKNOWN else found
 
     def _scaled(self, found: Tensor) -> Tensor:
         return ((found - self.middle) / self.spread).clamp(-FURTHEST, FURTHEST)
@@ -156,6 +166,10 @@ class Expectation(nn.Module):
     """A regression of features on predicted classes: what to expect of a batch, and how surely.
 
     In its dual form, which is of the size of the clean samples however many classes there are.
+    With power 0 it is linear in the predictions. Otherwise samples count as alike by
+    (Σ_c √(p_c q_c))^power, so that what is typical of an ambiguous prediction is known, too. That
+    is for predictions of others: given its own, a damaged modality would be expected to be as it
+    is, as the entropy is a function of the prediction.
     """
 
     mix: Tensor  # (N, C) predicted distributions of clean samples
@@ -163,21 +177,28 @@ class Expectation(nn.Module):
     effect: Tensor  # (4,) variance A of the classes' effects, in units of the noise
     inverse: Tensor  # (4, N, N) of the covariance of the clean samples' features
     alpha: Tensor  # (N, 4) inverse · features
-    noise: Tensor  # (C,) variance of the noise by class, 1 on average
+    noise: Tensor  # (C, 4) variance of the noise by class, 1 on average
     untold: Tensor  # (4,) variance between classes that their predictions do not explain
     varying: Tensor  # () number of features that are not the same for all clean samples
 
-    def __init__(self) -> None:
+    def __init__(self, power: int) -> None:
         super().__init__()
-        empty_buffers(self, mix=2, whiten=2, effect=1, inverse=3, alpha=2, noise=1, untold=1)
+        self.power = power
+        empty_buffers(self, mix=2, whiten=2, effect=1, inverse=3, alpha=2, noise=2, untold=1)
         empty_buffers(self, varying=0)
+
+    def alike(self, some: Tensor, others: Tensor) -> Tensor:
+        """Return how much predictions (n, C) and (m, C) are alike: → (n, m), at most 1."""
+        if self.power == 0:
+            return some @ others.T
+        return (some.sqrt() @ others.sqrt().T) ** self.power
 
     def fit(self, rows: Tensor, mix: Tensor, every: Tensor) -> None:
         """Learn from the features (N, 4) of clean samples and their predictions (N, C).
 
         `every` are the predictions of all modalities together, the best guess of the classes.
         """
-        alike = mix @ mix.T
+        alike = self.alike(mix, mix)
         noise = rows.T.cov() + LEAST * torch.eye(FEATURES).to(rows)
         for _ in range(3):  # which effects there are depends on the noise, and vice versa
             self.whiten = torch.linalg.cholesky(torch.linalg.inv(noise))
@@ -191,34 +212,36 @@ class Expectation(nn.Module):
             back = left @ torch.linalg.inv(self.whiten)
             noise = back.T @ back / len(rows) + LEAST * torch.eye(FEATURES).to(rows)
         self.varying = (rows.amax(dim=0) > rows.amin(dim=0)).sum().to(rows).clamp(min=1)
-        squares = left.square().sum(dim=1) / self.varying
-        self.noise = (USUAL + mix.T @ squares) / (USUAL + mix.sum(dim=0))
+        self.noise = (USUAL + mix.T @ left.square()) / (USUAL + mix.sum(dim=0))[:, None]
         self.untold = shared_variance(left, every)
         self.mix = mix.clone()
 
-    def score(self, rows: Tensor, mix: Tensor, narrow: float, surprise: float) -> float:
+    def score(
+        self, rows: Tensor, mix: Tensor, narrow: float, surprise: float
+    ) -> tuple[float, float]:
         """Return the squared distance of the mean of rows (n, 4) from expectation over its limit.
 
+        And the variance of that expectation, in units of the noise.
         `narrow` is Σ_c q̄_c² of the classes of the batch: 1 if there is one, 1/C if there are all.
         Like Hotelling's statistic it follows an F distribution; its second number of degrees of
-        freedom is a third of the number of clean samples that the expectation rests upon.
-        `surprise` is the quantile of the normal distribution that clean batches exceed at the
-        wanted rate.
+        freedom is half of the number of clean samples that the expectation rests upon. `surprise`
+        is the quantile of the normal distribution that clean batches exceed at the wanted rate.
         """
-        shares = mix.mean(dim=0)
-        alike = self.mix @ shares
-        found = rows.mean(dim=0) @ self.whiten - (
-            self.effect * (alike @ self.alpha) + self.alpha.sum(dim=0)
-        )
+        white, alike = rows @ self.whiten, self.alike(self.mix, mix).mean(dim=1)
+        found = white.mean(dim=0) - self.effect * (alike @ self.alpha) - self.alpha.sum(dim=0)
         known = 1 + self.effect[:, None] * alike  # (4, N)
-        prior = 1 + self.effect * (shares @ shares)
+        prior = 1 + self.effect * self.alike(mix, mix).mean()
         unsure = prior - torch.einsum("jn,jnm,jm->j", known, self.inverse, known)
-        noise = (shares @ self.noise).clamp(min=0.5)
-        variance = noise * (1 / len(rows) + unsure) + self.untold * narrow
+        noise = (mix.mean(dim=0) @ self.noise).clamp(min=0.5)
+        # A batch whose samples differ more than clean ones of these classes has a vaguer mean.
+        seen = (white - white.mean(dim=0)).square().sum(dim=0)
+        own = (ASSUMED * noise + seen) / (ASSUMED + len(rows) - 1)
+        variance = noise.maximum(own) / len(rows) + noise * unsure + self.untold * narrow
         variance = variance + 1 / min(len(self.mix), OTHER_DAY)
         distance = (found.square() / variance).sum() / self.varying
-        freedom = 1 / (CAUTION * float(unsure.mean()))
-        return float(distance) / f_quantile(int(self.varying), freedom, surprise)
+        vague = float(unsure.mean())
+        limit = f_quantile(int(self.varying), 1 / (CAUTION * vague), surprise)
+        return float(distance) / limit, vague
 
 
 def shared_variance(left: Tensor, classes: Tensor) -> Tensor:
@@ -339,30 +362,40 @@ class Diagnoser(nn.Module):
         return self._of(name).score(rows, own, others, self.surprise)
 
     def _samples(
-        self, flagged: Iterable[str], seen: Tensor, newest: int
+        self, flagged: frozenset[str], seen: Tensor, newest: int
     ) -> dict[str, tuple[bool, ...]]:
         """Return which of the newest samples are damaged; {} if that is the same for all of them.
 
-        It is not if many of one modality are far from clean ones by themselves, and the rest would
-        not be flagged. Damaged are those that are also nearer to the mean distance of the far ones
-        than to that of the rest: healthy samples may be further away than those of `fit`. With
-        three modalities this is not asked: there, damage that is the same for all samples is seen
-        in some of them only.
+        Damage that is the same for all samples makes them more alike than clean ones; different
+        damage side by side makes them less so. Damaged are those that are far from clean ones by
+        themselves, and more like the other far ones than like the rest: healthy samples may be
+        further away than those of `fit`. With three modalities this is not asked: there, damage
+        that is the same for all samples is seen in some of them only.
         """
         last = seen[-max(newest, 4 * RECENT) :]  # earlier ones may be from another condition
-        found, mixed = {}, False
+        if not flagged or self._wider(last) <= WIDER:
+            return {}
+        found = {}
         for name in sorted(flagged):
-            own = last[:, self.names.index(name)]
-            distance = self._of(name).distance(own[:, SEEN])
+            distance = self._of(name).distance(last[:, self.names.index(name), SEEN])
             far = distance > self._of(name).furthest
-            counted = own[:, COUNTS] > 0
-            share, rest = float(far[counted].double().mean()), last[counted & ~far]
-            several = MIXED[0] <= share <= MIXED[1] and len(rest) >= RECENT
-            mixed |= several and self._score(name, rest) <= 1
             if far.any() and not far.all():
-                far &= distance > (distance[far].mean() + distance[~far].mean()) / 2
+                far &= distance > distance[~far].mean().lerp(distance[far].mean(), OUTLYING)
             found[name] = tuple(far[-newest:].tolist())
-        return found if mixed else {}
+        return found
+
+    def _wider(self, seen: Tensor) -> float:
+        """Return how much more samples vary than clean ones, on average over modalities.
+
+        n samples vary by 1 ± about √(1/n + 1/N) of the variance of N clean ones.
+        """
+        found = []
+        for place, name in enumerate(self.names):
+            clean, rows = self._of(name), seen[seen[:, place, COUNTS] > 0, place, SEEN]
+            if len(rows) >= 2 * RECENT:
+                chance = math.sqrt(1 / len(rows) + 1 / len(clean.given_own.mix))
+                found.append((float(clean.variance(rows) / clean.usual) - 1) / chance)
+        return sum(found) / max(len(found), 1)
 
     def _forget_before_change(self, name: str, rows: Tensor, newest: int) -> None:
         """Let rows (n, …) of a modality, in order of arrival, not count from before a change.

@@ -31,6 +31,7 @@ MOVED = 4.0  # how much further than by chance a mean token must be from earlier
 FULL_BATCH = 64  # samples that are worth the full learning rate
 EVEN_SHARE = 0.5  # of a uniform class mix beside the one that is believed, in the loss
 TEACHES = 0.5  # share of the clean information below which nothing is learned from a prediction
+UNCALIBRATED = 0.5  # strength of `balance` before `fit`, when views may favour some classes
 KEEPS = 0.9  # share of the source model's information below which the treatment is given up
 
 MISSING, HEALTHY, FLAGGED = 0, 1, 2
@@ -41,7 +42,7 @@ MISSING, HEALTHY, FLAGGED = 0, 1, 2
 
 def log_probabilities(logits: Tensor) -> Tensor:
     """Return log p (B, C), at least −50, so that a class that is ruled out has finite sums."""
-    return logits.log_softmax(dim=1).clamp(min=-50)
+    return logits.log_softmax(dim=-1).clamp(min=-50)
 
 
 def reliability(views: Tensor, clean: Tensor | None) -> Tensor:
@@ -182,13 +183,28 @@ def has_moved(rows: Tensor, newest: int) -> bool:
 
 
 class CleanSamples(nn.Module):
-    """What `fit` was given: views and mean tokens of clean samples, as rows of a condition."""
+    """What `fit` was given: views and mean tokens of clean samples, as rows of a condition.
+
+    A model that was never trained without one of its modalities favours some classes when it is
+    absent. So each view has a bias per class, with which its mean over the clean samples is that of
+    the joint prediction.
+    """
 
     rows: Tensor
+    bias: Tensor  # (M, C)
 
     def __init__(self, like: ConditionMemory) -> None:
         super().__init__()
         self.register_buffer("rows", torch.zeros_like(like.rows))
+        self.register_buffer("bias", torch.zeros(len(like.widths), like.classes))
+
+    def fit(self, rows: Tensor, views: Tensor, joint: Tensor) -> None:
+        """Keep rows, and correct their views (n, M, C), by joint predictions (n, C)."""
+        mix = (joint.exp().sum(dim=0) + 1) / (len(joint) + joint.shape[1])
+        for own, bias in zip(views.unbind(dim=1), self.bias, strict=True):
+            bias.copy_((rebalance(own, own[:0], 1.0, mix) - own)[0])
+        views.copy_(log_probabilities(views + self.bias))
+        self.rows = rows
 
 
 @METHODS.register("triage")
@@ -221,7 +237,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 5
+    version = 6
     sharded = True
     auto_change = 0.1  # alignment and belief leave adapters less to do than DASP's have
 
@@ -274,6 +290,7 @@ class Triage(Dasp):
         seen: dict[str, list[Fused]] = {name: [] for name in self.model.modalities}
         tokens: dict[str, list[Tensor]] = {name: [] for name in self.model.modalities}
         rows = []
+        self.clean.bias.zero_()
         for batch in source:
             alone, means = {n: self.fuse({n: own}) for n, own in batch.items()}, summaries(batch)
             rows.append(self._rows(batch, alone))
@@ -288,7 +305,8 @@ class Triage(Dasp):
             {name: torch.cat(parts) for name, parts in tokens.items()},
             {name: joined(parts) for name, parts in seen.items()},
         )
-        self.clean.rows = torch.cat(rows)
+        clean = torch.cat(rows)
+        self.clean.fit(clean, self.condition.views(clean), self.condition.joint(clean))
 
     # One batch
 
@@ -397,14 +415,18 @@ class Triage(Dasp):
         like, count = self.condition.rows, len(next(iter(batch.values())))
         empty = like.new_zeros(count, self.model.num_classes)
         views = [
-            log_probabilities(alone[name].logits).to(like) if name in alone else empty
-            for name in self.condition.widths
+            self._view(place, alone[name].logits) if name in alone else empty
+            for place, name in enumerate(self.condition.names)
         ]
         means = [
             batch[name].mean(dim=1).to(like) if name in batch else like.new_zeros(count, width)
             for name, width in self.condition.widths.items()
         ]
         return self.group.gather(torch.cat([*views, empty, empty, *means], dim=1))
+
+    def _view(self, place: int, logits: Tensor) -> Tensor:
+        """Return the log-probabilities (B, C) of one modality alone, as they are remembered."""
+        return log_probabilities(logits.to(self.clean.bias) + self.clean.bias[place])
 
     def _state(self, diagnosis: Diagnosis) -> Tensor:
         kinds = [
@@ -505,7 +527,7 @@ class Triage(Dasp):
         best = rows.clone()
         for place in (state == FLAGGED).nonzero()[:, 0].tolist():
             name = self.condition.names[place]
-            own = log_probabilities(adapted_logits(self, {name: batch[name]}, adapt)).to(rows)
+            own = self._view(place, adapted_logits(self, {name: batch[name]}, adapt))
             trial = rows.clone()
             self.condition.views(trial)[-len(own) :, place] = own
             here, (treated, tells) = int(present[:place].sum()), self._worth(present, trial)
@@ -528,7 +550,8 @@ class Triage(Dasp):
         vouched = present > 2 or (state == HEALTHY).any()
         if self.balance and vouched and is_steady(believed):
             mix = (believed.exp().sum(dim=0) + 1) / (len(rows) + believed.shape[1])
-            return rebalance(answer[-count:], answer[:-count], 1.0, mix).log_softmax(dim=1)
+            strength = 1.0 if self.fitted else UNCALIBRATED
+            return rebalance(answer[-count:], answer[:-count], strength, mix).log_softmax(dim=1)
         return answer[-count:].clone()
 
     def _answer_mixed(self, own: Tensor, joint: Tensor, diagnosis: Diagnosis) -> Tensor:
