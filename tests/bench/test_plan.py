@@ -213,3 +213,11 @@ def test_methods_by_name_or_file(plan):
 def test_what_cannot_run_is_refused_before_anything_runs(plan, change, message):
     with pytest.raises((OptionError, ContractError), match=message):
         replace(plan, **change).jobs()
+
+
+def test_too_few_samples_to_deal_out_are_refused():
+    """Some of the domains would have none."""
+    few = plan_from({"protocols": ["once"], "methods": {"source": {}}, "data": {"samples": 20}}, "")
+    with pytest.raises(OptionError, match=r"deals its samples out to 21 domains, and .* only 20"):
+        few.jobs()
+    assert replace(few, data=replace(few.data, samples=21)).jobs()

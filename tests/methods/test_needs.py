@@ -263,3 +263,8 @@ def test_why_no_maps_can_be_found_is_said():
     assert "no self-attention over two or more tokens" in why_no_maps(Crossed(nn.Identity))
     with pytest.raises(ContractError, match=r"fuse_with_attention\(\).*none were found either"):
         dasp.adapt(Crossed(Timm), "pta")
+
+
+def test_a_learning_rate_by_its_long_name_is_led_to_the_short_one():
+    with pytest.raises(OptionError, match=r"called lr: lr=0\.01"):
+        dasp.adapt(Toy(), "triage", learning_rate=0.01)

@@ -106,6 +106,11 @@ class ByKeyword(Late):
         }
 
 
+class ByAnyName(Late):
+    def forward(self, **values):
+        return super().forward(*values.values())
+
+
 class ByDict(Late):
     def forward(self, batch):
         return super().forward(*batch.values()), torch.zeros(3)
@@ -134,7 +139,7 @@ def wrapped_two(size=5, **options):
     kinds=st.lists(st.sampled_from(list(READ)), min_size=1, max_size=3),
     widths=st.tuples(*[st.integers(1, 9)] * 3),
     fusion=st.sampled_from(["sum", "attention", "gated"]),
-    style=st.sampled_from([Late, ByKeyword, ByDict]),
+    style=st.sampled_from([Late, ByKeyword, ByAnyName, ByDict]),
     size=st.integers(1, 6),
 )
 def test_encode_and_fuse_are_the_model(kinds, widths, fusion, style, size):

@@ -30,6 +30,7 @@ SHOWN = (
     "diagnosis", "batch_size", "efficiency", "together",
 )  # fmt: skip
 """What a plan may ask a report to show."""
+FEW_PER_DOMAIN = 64  # samples of a domain below which figures are of little use
 YEAR = 10**10  # samples that a processor adapts to in a year, at 300 per second
 STREAMS, EFFICIENCY = "streams", "efficiency"
 COST = {"rounds": 5, "threads": 1}  # several threads would wait for each other on a busy machine
@@ -188,6 +189,12 @@ class Plan:
     ) -> dict[str, Any]:
         """Return the fields of a run that follow from its stream."""
         stops = list(visits(protocol, severity, self.corruptions, samples))
+        if (shares := max(visit.shares for visit in stops)) > samples:
+            raise OptionError(
+                f"protocol '{protocol}' deals its samples out to {shares} domains, and there are "
+                f"only {samples}: give at least {shares}, better {FEW_PER_DOMAIN * shares}, by "
+                "--samples."
+            )
         conditions = dict.fromkeys(c for visit in stops for c in visit.conditions)
         forgets = self.kind == STREAMS and resets_once(protocol)
         return {

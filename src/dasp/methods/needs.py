@@ -66,6 +66,8 @@ def build_method(method: str | type[Method], model: nn.Module, seed: int, **hype
     build = method_class(method)
     known = hyperparameters(build)
     for name in hyper.keys() - known.keys():
+        if name == "learning_rate":
+            raise OptionError(f"the learning rate is called lr: lr={hyper[name]!r}.")
         raise OptionError(unknown_name(f"option of {build.__name__}", name, known))
     missing = lacking(build, model)
     error: type[ContractError | OptionError] = ContractError if missing else OptionError

@@ -282,7 +282,8 @@ def _check_samples(inputs: Inputs, encoders: Mapping[str, str]) -> None:
 def calling(model: nn.Module, names: Collection[str]) -> Call:
     """Return how to call a model with inputs of these names, by the parameters of its `forward`."""
     parameters = inspect.signature(model.forward).parameters
-    if all(name in parameters for name in names):
+    any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values()) and len(parameters) == 1
+    if any_name or all(name in parameters for name in names):
         return lambda model, inputs: model(**{name: inputs[name] for name in names})
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p for p in parameters.values() if p.kind in kinds and p.default is p.empty]

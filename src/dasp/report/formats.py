@@ -21,7 +21,7 @@ LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"–": "--", "±": r"$\pm$", "×": r"$\times$", "−": "$-$"}
-    | {"▼": r"$\downarrow$", "▲": r"$\uparrow$"}
+    | {"▼": r"$\downarrow$"}
 )
 
 Mean = tuple[float, float]

@@ -21,7 +21,7 @@ PAIRED = ("difference", "low", "high", "models ahead", "models")
 INTERVAL = (
     "[ ]: 95% bootstrap interval over samples, each drawn together with all its "
     "appearances in domains and before source models; it covers neither other source models (for "
-    "these see ± and the count below) nor another order of the stream. ▲ better, ▼ worse: it "
+    'these see ± and the count below) nor another order of the stream. "better" and "worse": it '
     "excludes 0 and all source models agree. Not corrected for multiple comparisons."
 )
 VARIED = ["method", "protocol", "option", "value", "accuracy", "key"]
@@ -119,7 +119,7 @@ def paired_cell(result: Comparison | None) -> Cell:
     models, ahead = len(result.by_model), sum(value > 0 for value in result.by_model.values())
     mean, low, high = (result.difference, result.spread), (result.low, NAN), (result.high, NAN)
     words = [write_mean(own, 2, "gain") for own in (mean, low, high)]
-    mark = {"better": " ▲", "worse": " ▼"}.get(result.verdict, "")
+    mark = f" {result.verdict}" if result.verdict in ("better", "worse") else ""
     lines = f"{words[0]}{mark}\n[{words[1]}, {words[2]}]\n{ahead} of {models} models"
     means = (mean, low, high, (float(ahead), NAN), (float(models), NAN))
     best, worse = (result.verdict == word for word in ("better", "worse"))
