@@ -239,7 +239,7 @@ class Triage(Dasp):
 
     version = 6
     sharded = True
-    auto_change = 0.1  # alignment and belief leave adapters less to do than DASP's have
+    auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
     def __init__(
         self,
