@@ -131,15 +131,6 @@ def test_samples_that_come_once_are_dealt_alike_to_every_method_and_batch_size(p
         assert others == [first] * 5
 
 
-def test_a_domain_without_a_sample_is_left_out(source, workspace):
-    few = replace(source, protocols=("once", "once_mixed"), data=DataOptions(samples=1))
-    found = by_protocol(replace(few, clean_after=1), workspace)
-    assert [(d.name, d.seen) for d in found["once"].domains] == [("audio/rain/5", 1)]
-    assert [d.seen for d in found["once_mixed"].domains] == [1, 0, 0]
-    for counts in found.values():
-        counts.check()
-
-
 def test_a_domain_that_recurs_comes_in_another_order(source, features):
     job = only_job(source, protocols=("recurring",))
     orders = [
