@@ -1,6 +1,6 @@
 """Triage on models that nobody wrote for it: GRUs, MLPs and convolutions, two or three sensors.
 
-    python studies/wrap/strangers.py                  # 18 models, about a quarter of an hour
+    python studies/wrap/strangers.py                  # 18 models, about six minutes
     python studies/wrap/strangers.py --kinds gru --seeds 0
 
 The models fuse by concatenation, have no normalisation, and are trained on synthetic series with

@@ -227,8 +227,9 @@ class Triage(Dasp):
       modalities, `lambda_kl_biased`, unless the classes come in an order or the joint prediction
       tells too little. A batch of B < 64 samples uses √(B/64) of the rate.
 
-    If only some samples of a batch are damaged, which is seen where a sample alone is far from
-    clean ones, each is answered by what is healthy in it, and nothing is treated or learned.
+    If samples vary more than clean ones, each has a damage of its own. Those that are far from
+    clean ones by themselves are answered by what is healthy in them, the others as by the source
+    model, and nothing is treated or learned.
 
     If the treated tokens tell less about the classes than the untreated ones, the answer is the
     source model's, and the adapters start over (`Outcome.rollback` says so).
