@@ -64,7 +64,7 @@ class Watched:
         seen = self._rows[torch.from_numpy(batch)]
         if rows is not None:
             seen[:, self.names.index(damaged)] = rows[torch.from_numpy(batch)]
-        return [self.diagnoser._score(name, seen) for name in self.names]
+        return list(self.diagnoser._scores(self.names, seen).values())
 
     def domains(self) -> Iterator[tuple[str, str, float, torch.Tensor]]:
         """Yield name, modality, cost in points and remembered rows of each damage."""

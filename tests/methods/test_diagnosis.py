@@ -8,6 +8,7 @@ import torch
 from dasp.core.errors import InputError
 from dasp.core.types import Fused
 from dasp.methods.diagnosis import (
+    CAUTION,
     UNKNOWN,
     Diagnoser,
     Expectation,
@@ -23,18 +24,23 @@ from dasp.methods.diagnosis import (
 NAMES, CLASSES, WIDTH = ("audio", "video", "depth"), 6, 24
 
 
-def world(count=64, seed=0, damaged=(), classes=None, names=NAMES):
+def world(count=64, seed=0, damaged=(), classes=None, names=NAMES, mistaken=(), share=1.0):
     """Samples whose tokens, embeddings and logits depend strongly on their class.
 
     Classes differ in the length of embeddings and in how sure the model is. Damage moves tokens in
-    a direction of their own and makes predictions less sure.
+    a direction of their own and makes predictions less sure. What is mistaken takes a share of the
+    samples for ones of the first class, and looks as it does then.
     """
     generator = torch.Generator().manual_seed(seed)
     fixed = torch.Generator().manual_seed(77)
     allowed = torch.tensor(range(CLASSES) if classes is None else classes)
     labels = allowed[torch.randint(len(allowed), (count,), generator=generator)]
     tokens, alone = {}, {}
+    true = labels
     for name in NAMES:
+        labels = true.clone()
+        if name in mistaken:
+            labels[: int(share * count)] = 0
         patterns = torch.randn(CLASSES, WIDTH, generator=fixed)
         sure = torch.linspace(2, 6, CLASSES)[labels]
         length = torch.linspace(1, 3, CLASSES)[labels]
@@ -130,6 +136,45 @@ def test_a_modality_may_be_missing(known):
     assert not queue(*world(8, seed=2), True).biased
 
 
+def test_what_contradicts_two_others_cannot_speak_for_itself(known):
+    """A gyroscope that is cut off looks like that of somebody who sits; the others see walking."""
+    tokens, alone = world(seed=1, mistaken=("video",))
+    own, given, contradiction = known._evidence(
+        "video", NAMES, known._rows(summaries(tokens), alone)
+    )
+    assert own < 1 < min(given, contradiction)
+    assert known(tokens, alone, remember=False).biased == {"video"}
+
+
+def test_a_contradiction_is_explained_by_what_looks_most_suspicious(known):
+    """Mild damage is flagged sooner if the prediction contradicts the other modality."""
+
+    def scores(**changes):
+        tokens, alone = world(seed=6, names=("audio", "video"), **changes)
+        tokens["video"] = tokens["video"] + 0.5 * torch.linspace(-1, 1, WIDTH)
+        return known(tokens, alone, remember=False).scores
+
+    mild, both = scores(), scores(mistaken=("video",), share=0.3)
+    assert mild["video"] < 1 < both["video"]
+    assert both["audio"] < 1
+
+
+@pytest.mark.parametrize("damaged", [(), ("audio",), ("audio", "d")])
+def test_four_modalities(damaged):
+    """What is flagged does not count among the others of the rest."""
+    names = ("audio", "video", "depth", "d")
+
+    def four(count, seed, damaged=()):
+        tokens, alone = world(count, seed, damaged)
+        more, seen = world(count, seed, ("audio",) if "d" in damaged else (), names=("audio",))
+        return {**tokens, "d": more["audio"].roll(1, 2)}, {**alone, "d": seen["audio"]}
+
+    diagnoser = Diagnoser(names, 0, 0.01)
+    tokens, alone = four(128, 9)
+    diagnoser.fit(summaries(tokens), alone)
+    assert diagnoser(*four(64, 1, damaged), remember=False).biased == set(damaged)
+
+
 def test_a_state_carries_all(known):
     other = Diagnoser(NAMES, 0, 0.01)
     for name, buffer in known.named_buffers():
@@ -170,10 +215,10 @@ def test_an_expectation_is_a_ridge_regression_with_its_uncertainty():
         seen = max(noise, (16 * noise + 4 * float(white[:, place].var())) / 20)
         variance = seen / 5 + noise * unsure[-1] + 0.5 * float(own.untold[place]) + 1 / 40
         distance += float(gap**2) / variance / 4
-    limit = f_quantile(4, 4 / (2 * sum(unsure)), 3.09)
-    score, vague = own.score(rows[:5], batch, 0.5, 3.09)
-    assert score == pytest.approx(distance / limit, rel=1e-6)
-    assert vague == pytest.approx(sum(unsure) / 4, rel=1e-6)
+    limit = f_quantile(4, 4 / (CAUTION * sum(unsure)), 3.09)
+    found = own.compare(rows[:5], batch, 0.5)
+    assert found.distance(3.09) == pytest.approx(distance / limit, rel=1e-6)
+    assert found.vague == pytest.approx(sum(unsure) / 4, rel=1e-6)
 
 
 def test_ambiguous_predictions_of_others_are_a_kind_of_their_own():
@@ -187,10 +232,10 @@ def test_ambiguous_predictions_of_others_are_a_kind_of_their_own():
     for own in (linear, sharp):
         own.fit(rows[:180], kinds[kind[:180]], kinds[kind[:180]])
     batch, mix = rows[180:][kind[180:] == 2], kinds[kind[180:]][kind[180:] == 2]
-    assert linear.score(batch, mix, 0, 2.33)[0] > 2
-    assert sharp.score(batch, mix, 0, 2.33)[0] < 1
+    assert linear.compare(batch, mix, 0).distance(2.33) > 2
+    assert sharp.compare(batch, mix, 0).distance(2.33) < 1
     unknown = torch.tensor([[0, 0, 1.0]]).double().expand(64, -1)
-    assert sharp.score(batch, unknown[: len(batch)], 0, 2.33)[1] > UNKNOWN
+    assert sharp.compare(batch, unknown[: len(batch)], 0).vague > UNKNOWN
 
 
 def test_a_batch_whose_samples_differ_much_has_a_vaguer_mean():
@@ -202,7 +247,7 @@ def test_a_batch_whose_samples_differ_much_has_a_vaguer_mean():
     batch = torch.randn(64, 4, generator=generator).double()
     alike, apart = (batch * by + 0.6 for by in (0.5, 3))
     alike, apart = (b - b.mean(dim=0) + 0.6 for b in (alike, apart))
-    near, far = (own.score(b, mix[:64], 0, 2.33)[0] for b in (apart, alike))
+    near, far = (own.compare(b, mix[:64], 0).distance(2.33) for b in (apart, alike))
     assert near < far / 2
 
 
@@ -262,7 +307,6 @@ def test_the_limit_is_a_quantile_of_f(second, printed):
 def test_agreement_and_sureness():
     one, other = torch.tensor([[0.9, 0.1]]).double(), torch.tensor([[0.1, 0.9]]).double()
     assert agreed([one, other])[0] == pytest.approx([0.5, 0.5])
-    assert agreed([]) is None
     values = [sureness(score) for score in (0.0, 0.1, 1.0, 10.0, 1e9)]
     assert values == sorted(values)
     assert values[0] >= 0

@@ -14,12 +14,17 @@ about a class: a batch of few classes must be further away than one of all. This
 p from the modality itself and from the others. A damaged modality deviates from both; a healthy one
 whose partner is damaged agrees with its own p. So the smaller distance counts.
 
+The modalities are then judged together (`Diagnoser._scores`). If one contradicts the others, one of
+them is damaged: the most suspicious one needs less evidence, and one that three or more outvote
+cannot speak for itself. What is flagged no longer counts among the others.
+
 docs/diagnosis.md has the equations, the choices and the figures.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +46,10 @@ EFFECTS = (1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates of A, in un
 USUAL = 4.0  # samples that the noise of all classes counts for in the noise of one class
 LEAST = 0.02  # share of a feature's variance that is never explained
 OTHER_DAY = 256  # clean samples of another day differ: more than this many do not sharpen a test
-CAUTION = 2  # clean samples that count as one degree of freedom: classes differ in more than means
+CAUTION = 3  # clean samples that count as one degree of freedom: classes differ in more than means
 UNKNOWN = 1 / 8  # variance of an expectation, in units of the noise, from which it does not count
+LEAD = 1.5  # ratio to the second score from which the highest one explains a contradiction
+BLAME = 2.0, 3.0  # factor of that score for a significant contradiction, and the largest factor
 ASSUMED = 16.0  # samples that the noise of clean samples counts for in the noise of a batch
 RECENT = 8  # samples that are enough to see that the stream has changed
 WIDER = 1.3  # by how much more than chance samples must vary if not all have the same damage
@@ -76,8 +83,19 @@ def _plain(values: Tensor) -> Tensor:
     return values.detach().to("cpu", torch.float64)
 
 
+class Evidence(NamedTuple):
+    """What speaks for damage of a modality, each relative to its limit."""
+
+    own: float  # distance from what is expected of its own predictions
+    given: float | None  # and of those of others, None if that is not known
+    contradiction: float  # how much less it agrees with them than expected
+
+
 class Clean(nn.Module):
-    """The features of clean samples of one modality, and what to expect for a mix of classes."""
+    """The features of clean samples of one modality, and what to expect for a mix of classes.
+
+    `groups` are the sets of other modalities whose predictions it is compared with.
+    """
 
     centre: Tensor  # (D,) mean of the mean tokens
     axes: Tensor  # (D, K) directions in which they vary most
@@ -85,18 +103,26 @@ class Clean(nn.Module):
     spread: Tensor  # (4,)
     furthest: Tensor  # () distance that few single samples exceed
     usual: Tensor  # () variance of clean samples, see `variance`
+    agreement: Tensor  # (2, groups) mean and spread of the agreement with each group
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Sequence[tuple[str, ...]]) -> None:
         super().__init__()
-        empty_buffers(self, centre=1, axes=2, middle=1, spread=1, furthest=0, usual=0)
-        self.given_own, self.given_others = Expectation(power=0), Expectation(power=4)
+        empty_buffers(self, centre=1, axes=2, middle=1, spread=1, furthest=0, usual=0, agreement=2)
+        self.groups = list(groups)
+        self.given_own = Expectation(power=0)
+        self.given_others = nn.ModuleList(Expectation(power=4) for _ in groups)
 
     def fit(
-        self, known: Tensor, alone: Fused, others: Tensor | None, every: Tensor, false_alarms: float
+        self,
+        known: Tensor,
+        alone: Fused,
+        shares: Mapping[str, Tensor],
+        every: Tensor,
+        false_alarms: float,
     ) -> None:
         """Learn from summaries (n, D + 1), the modality alone, and predictions (n, C).
 
-        Those are of the other modalities and of all of them.
+        Those are of each of the other modalities, and of all of them together.
         """
         tokens = known[:, :-1]
         self.centre, self.axes = directions(tokens)
@@ -109,12 +135,17 @@ class Clean(nn.Module):
         found = features(alone, outside, known[:, -1])
         low, self.middle, high = found.quantile(_plain(torch.tensor([0.16, 0.5, 0.84])), dim=0)
         self.spread = ((high - low) / 2).clamp(min=1e-4)
-        rows = self._scaled(found)
-        self.given_own.fit(rows, _plain(alone.logits.softmax(dim=1)), every)
+        rows, own = self._scaled(found), _plain(alone.logits.softmax(dim=1))
+        self.given_own.fit(rows, own, every)
         self.furthest = self.distance(rows).quantile(1 - false_alarms)
         self.usual = self.variance(rows)
-        if others is not None:
-            self.given_others.fit(rows, others, every)
+        mixes = [agreed([shares[name] for name in group]) for group in self.groups]
+        agreement = [(own * mix).sum(dim=1) for mix in mixes]
+        self.agreement = rows.new_tensor(
+            [[a.mean() for a in agreement], [a.std().clamp(min=1e-4) for a in agreement]]
+        )
+        for place, mix in enumerate(mixes):
+            self._given(place).fit(self._with_agreement(rows, own, mix, place), mix, every)
 
     def look(self, seen: Tensor, alone: Fused) -> Tensor:
         """Return the scaled features of samples: summaries (B, D + 1) and alone → (B, 4)."""
@@ -129,18 +160,38 @@ class Clean(nn.Module):
         """Return how much samples (n, 4) differ from each other: ()."""
         return (rows @ self.given_own.whiten).var(dim=0).sum()
 
-    def score(self, rows: Tensor, own: Tensor, others: Tensor | None, surprise: float) -> float:
-        """Return the distance of rows (n, 4) from clean over its limit: above 1 is damage."""
-        mixes = [own] if others is None else [own, others]
-        narrow = max(float(mix.mean(dim=0).square().sum()) for mix in mixes)
-        found, _ = self.given_own.score(rows, own, narrow, surprise)
-        if others is None:
-            return found
-        given_others, unsure = self.given_others.score(rows, others, narrow, surprise)
-        return min(found, given_others) if unsure < UNKNOWN else found
+    def evidence(
+        self, rows: Tensor, own: Tensor, others: Mapping[str, Tensor], surprise: float
+    ) -> Evidence:
+        """Compare rows (n, 4) with what is expected of own and others' predictions (n, C)."""
+        mix = agreed(list(others.values())) if others else own
+        narrow = max(float(m.mean(dim=0).square().sum()) for m in (own, mix))
+        found = self.given_own.compare(rows, own, narrow)
+        from_own = found.distance(surprise)
+        if not others:
+            return Evidence(from_own, None, 0.0)
+        group = tuple(others)
+        known = group in self.groups  # how well it usually agrees with just these
+        place = self.groups.index(group) if known else 0
+        rows = self._with_agreement(rows, own, mix, place)
+        found = self._given(place).compare(rows, mix, narrow)
+        if found.vague >= UNKNOWN:
+            return Evidence(from_own, None, 0.0)
+        contradiction = found.contradiction(surprise) if known else 0.0
+        return Evidence(from_own, found.distance(surprise), contradiction)
 
     def _scaled(self, found: Tensor) -> Tensor:
         return ((found - self.middle) / self.spread).clamp(-FURTHEST, FURTHEST)
+
+    def _with_agreement(self, rows: Tensor, own: Tensor, mix: Tensor, place: int) -> Tensor:
+        """Return rows (n, 4) with the agreement of two predictions (n, C): → (n, 5)."""
+        usual, spread = self.agreement[:, place]
+        return torch.cat([rows, (((own * mix).sum(dim=1) - usual) / spread)[:, None]], dim=1)
+
+    def _given(self, place: int) -> "Expectation":
+        found = self.given_others[place]
+        assert isinstance(found, Expectation)
+        return found
 
 
 def features(alone: Fused, outside: Tensor, rough: Tensor) -> Tensor:
@@ -162,6 +213,35 @@ def outside_of(tokens: Tensor, centre: Tensor, axes: Tensor) -> Tensor:
     return 0.5 * (gap.square().sum(dim=1) - (gap @ axes).square().sum(dim=1)).clamp(min=1e-12).log()
 
 
+class Deviation(NamedTuple):
+    """How the mean of a batch deviates from its expectation, in standard deviations."""
+
+    size: Tensor  # (K,)
+    unsure: Tensor  # (K,) variance of the expectation, in units of the noise
+    varying: int  # number of features that are not the same for all clean samples
+
+    @property
+    def vague(self) -> float:
+        """The variance of the expectation, on average over the features."""
+        return float(self.unsure[:FEATURES].mean())
+
+    def distance(self, surprise: float) -> float:
+        """Return the mean squared deviation of the features over its limit.
+
+        Like Hotelling's statistic it follows an F distribution; its second number of degrees of
+        freedom is a third of the number of clean samples that the expectation rests upon.
+        `surprise` is the quantile of the normal distribution that clean batches exceed at the
+        wanted rate.
+        """
+        found = float(self.size[:FEATURES].square().sum()) / self.varying
+        return found / f_quantile(self.varying, 1 / (CAUTION * self.vague), surprise)
+
+    def contradiction(self, surprise: float) -> float:
+        """Return the same of the agreement, 0 if it is not less than expected."""
+        found = float(self.size[FEATURES].clamp(max=0).square())
+        return found / f_quantile(1, 1 / (CAUTION * float(self.unsure[FEATURES])), surprise)
+
+
 class Expectation(nn.Module):
     """A regression of features on predicted classes: what to expect of a batch, and how surely.
 
@@ -170,22 +250,27 @@ class Expectation(nn.Module):
     (Σ_c √(p_c q_c))^power, so that what is typical of an ambiguous prediction is known, too. That
     is for predictions of others: given its own, a damaged modality would be expected to be as it
     is, as the entropy is a function of the prediction.
+
+    The covariance of the clean samples' features is I + 1·1ᵀ + A·S, with S how much they are alike.
+    It is kept as eigenvectors and eigenvalues of S, in whose coordinates all sums are taken. A
+    fifth column, the agreement with others, is compared apart from the four features.
     """
 
     mix: Tensor  # (N, C) predicted distributions of clean samples
-    whiten: Tensor  # (4, 4) makes the noise of the features independent and of variance 1
-    effect: Tensor  # (4,) variance A of the classes' effects, in units of the noise
-    inverse: Tensor  # (4, N, N) of the covariance of the clean samples' features
-    alpha: Tensor  # (N, 4) inverse · features
-    noise: Tensor  # (C, 4) variance of the noise by class, 1 on average
-    untold: Tensor  # (4,) variance between classes that their predictions do not explain
+    basis: Tensor  # (N, N) eigenvectors of S
+    eigenvalues: Tensor  # (N,) their eigenvalues
+    whiten: Tensor  # (K, K) makes the noise of the features independent and of variance 1
+    effect: Tensor  # (K,) variance A of the classes' effects, in units of the noise
+    alpha: Tensor  # (K, N) inverse of the covariance · features, in coordinates of the basis
+    noise: Tensor  # (C, K) variance of the noise by class, 1 on average
+    untold: Tensor  # (K,) variance between classes that their predictions do not explain
     varying: Tensor  # () number of features that are not the same for all clean samples
 
     def __init__(self, power: int) -> None:
         super().__init__()
         self.power = power
-        empty_buffers(self, mix=2, whiten=2, effect=1, inverse=3, alpha=2, noise=2, untold=1)
-        empty_buffers(self, varying=0)
+        empty_buffers(self, mix=2, basis=2, eigenvalues=1, whiten=2, effect=1, alpha=2, noise=2)
+        empty_buffers(self, untold=1, varying=0)
 
     def alike(self, some: Tensor, others: Tensor) -> Tensor:
         """Return how much predictions (n, C) and (m, C) are alike: → (n, m), at most 1."""
@@ -194,54 +279,70 @@ class Expectation(nn.Module):
         return (some.sqrt() @ others.sqrt().T) ** self.power
 
     def fit(self, rows: Tensor, mix: Tensor, every: Tensor) -> None:
-        """Learn from the features (N, 4) of clean samples and their predictions (N, C).
+        """Learn from the features (N, K) of clean samples and their predictions (N, C).
 
         `every` are the predictions of all modalities together, the best guess of the classes.
         """
-        alike = self.alike(mix, mix)
-        noise = rows.T.cov() + LEAST * torch.eye(FEATURES).to(rows)
+        values, self.basis = torch.linalg.eigh(self.alike(mix, mix))
+        self.eigenvalues, ones = values.clamp(min=0), self.basis.sum(dim=0)
+        noise = apart(rows.T.cov())
         for _ in range(3):  # which effects there are depends on the noise, and vice versa
             self.whiten = torch.linalg.cholesky(torch.linalg.inv(noise))
             white = rows @ self.whiten
-            self.effect = torch.stack([likeliest_effect(alike, own) for own in white.T])
-            within = torch.eye(len(rows)).to(rows)
-            self.inverse = torch.linalg.inv(within + 1 + self.effect[:, None, None] * alike)
-            self.alpha = torch.einsum("jnm,mj->nj", self.inverse, white)
+            centred = self.basis.T @ (white - white.mean(dim=0))
+            self.effect = torch.stack(
+                [likeliest_effect(self.eigenvalues, own) for own in centred.T]
+            )
+            each, all_of = self._inverse(ones)
+            along = (self.basis.T @ white).T
+            self.alpha = each * along - each * ones * (along * all_of).sum(dim=1, keepdim=True)
             # What each sample deviates from the expectation of all others, relative to its noise.
-            left = self.alpha / self.inverse.diagonal(dim1=1, dim2=2).T.sqrt()
+            diagonal = self.basis.square() @ each.T
+            diagonal = diagonal - (self.basis @ (each * ones).T) * (self.basis @ all_of.T)
+            left = self.basis @ self.alpha.T / diagonal.sqrt()
             back = left @ torch.linalg.inv(self.whiten)
-            noise = back.T @ back / len(rows) + LEAST * torch.eye(FEATURES).to(rows)
-        self.varying = (rows.amax(dim=0) > rows.amin(dim=0)).sum().to(rows).clamp(min=1)
+            noise = apart(back.T @ back / len(rows))
+        changing = (rows.amax(dim=0) > rows.amin(dim=0))[:FEATURES]
+        self.varying = changing.sum().to(rows).clamp(min=1)
         self.noise = (USUAL + mix.T @ left.square()) / (USUAL + mix.sum(dim=0))[:, None]
         self.untold = shared_variance(left, every)
         self.mix = mix.clone()
 
-    def score(
-        self, rows: Tensor, mix: Tensor, narrow: float, surprise: float
-    ) -> tuple[float, float]:
-        """Return the squared distance of the mean of rows (n, 4) from expectation over its limit.
+    def compare(self, rows: Tensor, mix: Tensor, narrow: float) -> Deviation:
+        """Compare the mean of rows (n, K) with what is expected of predictions (n, C).
 
-        And the variance of that expectation, in units of the noise.
         `narrow` is Σ_c q̄_c² of the classes of the batch: 1 if there is one, 1/C if there are all.
-        Like Hotelling's statistic it follows an F distribution; its second number of degrees of
-        freedom is half of the number of clean samples that the expectation rests upon. `surprise`
-        is the quantile of the normal distribution that clean batches exceed at the wanted rate.
         """
-        white, alike = rows @ self.whiten, self.alike(self.mix, mix).mean(dim=1)
-        found = white.mean(dim=0) - self.effect * (alike @ self.alpha) - self.alpha.sum(dim=0)
-        known = 1 + self.effect[:, None] * alike  # (4, N)
-        prior = 1 + self.effect * self.alike(mix, mix).mean()
-        unsure = prior - torch.einsum("jn,jnm,jm->j", known, self.inverse, known)
+        white, ones = rows @ self.whiten, self.basis.sum(dim=0)
+        alike = self.alike(self.mix, mix).mean(dim=1) @ self.basis
+        known = ones + self.effect[:, None] * alike  # (K, N)
+        found = white.mean(dim=0) - (known * self.alpha).sum(dim=1)
+        each, all_of = self._inverse(ones)
+        explained = (each * known.square()).sum(dim=1)
+        explained = explained - (each * ones * known).sum(dim=1) * (all_of * known).sum(dim=1)
+        unsure = 1 + self.effect * self.alike(mix, mix).mean() - explained
         noise = (mix.mean(dim=0) @ self.noise).clamp(min=0.5)
         # A batch whose samples differ more than clean ones of these classes has a vaguer mean.
         seen = (white - white.mean(dim=0)).square().sum(dim=0)
         own = (ASSUMED * noise + seen) / (ASSUMED + len(rows) - 1)
         variance = noise.maximum(own) / len(rows) + noise * unsure + self.untold * narrow
         variance = variance + 1 / min(len(self.mix), OTHER_DAY)
-        distance = (found.square() / variance).sum() / self.varying
-        vague = float(unsure.mean())
-        limit = f_quantile(int(self.varying), 1 / (CAUTION * vague), surprise)
-        return float(distance) / limit, vague
+        return Deviation(found / variance.sqrt(), unsure, int(self.varying))
+
+    def _inverse(self, ones: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the inverse covariance in coordinates of the basis, by Sherman and Morrison.
+
+        It is diag(e) − (e ∘ u) gᵀ, with u = `ones`: returns e and g, (K, N) each.
+        """
+        each = 1 / (1 + self.effect[:, None] * self.eigenvalues)
+        return each, each * ones / (1 + (each * ones.square()).sum(dim=1, keepdim=True))
+
+
+def apart(noise: Tensor) -> Tensor:
+    """Return a covariance (K, K) with a little more variance, and the agreement uncorrelated."""
+    found = noise + LEAST * torch.eye(len(noise)).to(noise)
+    found[FEATURES:, :FEATURES] = found[:FEATURES, FEATURES:] = 0
+    return found
 
 
 def shared_variance(left: Tensor, classes: Tensor) -> Tensor:
@@ -254,13 +355,14 @@ def shared_variance(left: Tensor, classes: Tensor) -> Tensor:
     return (products / alike.square().sum().clamp(min=1e-12)).clamp(min=0)
 
 
-def likeliest_effect(alike: Tensor, own: Tensor) -> Tensor:
-    """Return the variance of class effects under which a feature (N,) is most likely: → ()."""
-    power, basis = torch.linalg.eigh(alike)
-    along = (basis.T @ (own - own.mean())).square()
-    choices = torch.tensor(EFFECTS, dtype=alike.dtype)
-    variances = 1 + choices[:, None] * power.clamp(min=0)
-    return choices[(-variances.log() - along / variances).sum(dim=1).argmax()]
+def likeliest_effect(eigenvalues: Tensor, own: Tensor) -> Tensor:
+    """Return the variance of class effects under which a feature is most likely: → ().
+
+    The feature (N,) is in coordinates of the eigenvectors that have these eigenvalues.
+    """
+    choices = torch.tensor(EFFECTS, dtype=own.dtype)
+    variances = 1 + choices[:, None] * eigenvalues
+    return choices[(-variances.log() - own.square() / variances).sum(dim=1).argmax()]
 
 
 def f_quantile(first: int, second: float, surprise: float) -> float:
@@ -296,7 +398,7 @@ class Diagnoser(nn.Module):
         self.names, self.queue, self.false_alarms = tuple(names), queue, false_alarms
         self.surprise = NormalDist().inv_cdf(1 - false_alarms)
         self.frozen = False  # whether earlier batches do not count for the present one
-        self.clean = nn.ModuleDict({name: Clean() for name in names})
+        self.clean = nn.ModuleDict({name: Clean(groups_without(name, names)) for name in names})
         self.register_buffer("recent", torch.zeros(0, 0, 0, dtype=torch.float64))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
@@ -314,8 +416,7 @@ class Diagnoser(nn.Module):
             spread = float((view.embedding - view.embedding.mean(dim=0)).abs().max())
             if spread < 1e-6 * float(view.embedding.abs().max()):
                 raise InputError(f"all clean samples of '{name}' are alike: give real ones.")
-            others = agreed([own for other, own in shares.items() if other != name])
-            self._of(name).fit(known[name][kept], view, others, every, self.false_alarms)
+            self._of(name).fit(known[name][kept], view, shares, every, self.false_alarms)
         self.fitted.fill_(True)
 
     @torch.no_grad()
@@ -335,7 +436,7 @@ class Diagnoser(nn.Module):
                 self._forget_before_change(name, seen[:, self.names.index(name)], newest)
             if remember:
                 self.recent = seen[-self.queue :].clone()
-        scores = {name: self._score(name, seen) for name in alone}
+        scores = self._scores([name for name in self.names if name in alone], seen)
         flagged = frozenset(name for name, score in scores.items() if score > 1)
         over = {name: score - 1 for name, score in scores.items()}
         sure = {name: sureness(score) for name, score in scores.items()}
@@ -353,13 +454,39 @@ class Diagnoser(nn.Module):
             own[:, SHARES] = _plain(fused.logits.softmax(dim=1))
         return rows
 
-    def _score(self, name: str, seen: Tensor) -> float:
+    def _scores(self, names: Sequence[str], seen: Tensor) -> dict[str, float]:
+        """Judge modalities together: above 1 is damage.
+
+        If one contradicts the others, one of them is damaged. The one that contradicts most cannot
+        speak for itself if there are two or more others. The most suspicious one, if it leads,
+        needs less evidence. What is flagged no longer counts among the others.
+        """
+        found = {name: self._evidence(name, names, seen) for name in names}
+        scores = {n: e.own if e.given is None else min(e.own, e.given) for n, e in found.items()}
+        if len(names) > 1:
+            contrary = max(names, key=lambda name: found[name].contradiction)
+            if len(names) > 2 and found[contrary].contradiction > 1:
+                scores[contrary] = max(scores[contrary], found[contrary].given or 0.0)
+            second, first = sorted(names, key=scores.__getitem__)[-2:]
+            if scores[first] > LEAD * scores[second]:
+                blame, most = BLAME
+                scores[first] *= min(max(blame * found[first].contradiction, 1.0), most)
+        worst = max(names, key=scores.__getitem__)
+        if scores[worst] > 1 and len(names) > 2:
+            scores |= self._scores([name for name in names if name != worst], seen)
+        return scores
+
+    def _evidence(self, name: str, names: Sequence[str], seen: Tensor) -> Evidence:
+        """Return what speaks for damage of a modality, given others among those named."""
         place = self.names.index(name)
         seen = seen[seen[:, place, COUNTS] > 0]
-        there = [p for p in range(len(self.names)) if p != place and seen[:, p, THERE].all()]
-        others = agreed([seen[:, p, SHARES] for p in there])
+        others = {
+            other: seen[:, at, SHARES]
+            for at, other in enumerate(self.names)
+            if other != name and other in names and seen[:, at, THERE].all()
+        }
         rows, own = seen[:, place, SEEN], seen[:, place, SHARES]
-        return self._of(name).score(rows, own, others, self.surprise)
+        return self._of(name).evidence(rows, own, others, self.surprise)
 
     def _samples(
         self, flagged: frozenset[str], seen: Tensor, newest: int
@@ -419,9 +546,21 @@ class Diagnoser(nn.Module):
         return own
 
 
-def agreed(shares: Sequence[Tensor]) -> Tensor | None:
-    """Return the normalised geometric mean of predictions (n, C); None of none."""
-    return _log_shares(shares).mean(dim=0).softmax(dim=1) if shares else None
+def groups_without(name: str, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the others together, and of two others also each alone.
+
+    Of more, those that are left without one are so nearly all that they need no expectation of
+    their own.
+    """
+    others = tuple(other for other in names if other != name)
+    if len(others) == 2:
+        return [others, others[:1], others[1:]]
+    return [others] if others else []
+
+
+def agreed(shares: Sequence[Tensor]) -> Tensor:
+    """Return the normalised geometric mean of predictions (n, C)."""
+    return _log_shares(shares).mean(dim=0).softmax(dim=1)
 
 
 def together(shares: Sequence[Tensor]) -> Tensor:

@@ -238,7 +238,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 6
+    version = 7
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
