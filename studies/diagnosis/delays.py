@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import torch
-from trust import COSTLY, KEYS, Watched, _alone, kind_of, markdown
+from trust import COSTLY, KEYS, Watched, _alone, _summary, kind_of, markdown
 
 from dasp.core.seeding import numpy_generator
 from dasp.methods.diagnosis import Diagnoser
@@ -27,14 +27,15 @@ def delays(watched: Watched, damaged: str, domain: Path) -> tuple[float, float]:
     """Return the samples until a damage is named, and until it is forgotten; inf if never."""
     diagnoser: Diagnoser = watched.diagnoser
     diagnoser.queue, diagnoser.recent = 128, torch.zeros(0, 0, 0, dtype=torch.float64)
-    own = dict(np.load(domain))
+    arrays = np.load(domain)
+    own = {key: arrays[f"{damaged}.{key}"][watched.rest] for key in KEYS}
     draws = numpy_generator(0, "delays", domain.stem)
     named = forgotten = np.inf
     for place, row in enumerate(draws.integers(len(watched.labels), size=BEFORE + DURING + AFTER)):
         views = {name: {k: v[k][[row]] for k in KEYS} for name, v in watched.clean.items()}
         if BEFORE <= place < BEFORE + DURING:
-            views[damaged] = {k: own[f"{damaged}.{k}"][watched.rest][[row]] for k in KEYS}
-        seen = {name: torch.from_numpy(view["summary"]) for name, view in views.items()}
+            views[damaged] = {key: values[[row]] for key, values in own.items()}
+        seen = {name: _summary(view) for name, view in views.items()}
         flagged = diagnoser(seen, _alone(views), remember=True).biased
         if flagged == {damaged} and BEFORE <= place < BEFORE + DURING:
             named = min(named, place - BEFORE + 1)

@@ -65,9 +65,10 @@ def view(model: nn.Module, tokens: Mapping[str, np.ndarray], names: tuple[str, .
 
 
 def alone(model: nn.Module, name: str, tokens: np.ndarray) -> Arrays:
-    """Return the view of one modality, as {"name.summary": (n, D + 1), …}."""
+    """Return the view of one modality, as {"name.summary": (n, 1 + S, D), …}."""
     found = view(model, {name: tokens}, (name,))
-    found["summary"] = summaries({name: torch.from_numpy(np.array(tokens))})[name].numpy()
+    summary = summaries({name: torch.from_numpy(np.array(tokens))})[name]
+    found["summary"] = summary.float().numpy()
     return {f"{name}.{key}": value for key, value in found.items()}
 
 

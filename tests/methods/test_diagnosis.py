@@ -16,6 +16,7 @@ from dasp.methods.diagnosis import (
     directions,
     f_quantile,
     outside_of,
+    roughness,
     shared_variance,
     summaries,
     sureness,
@@ -159,6 +160,21 @@ def test_a_contradiction_is_explained_by_what_looks_most_suspicious(known):
     assert both["audio"] < 1
 
 
+def test_a_modality_needs_more_evidence_if_the_only_other_one_is_damaged():
+    names, diagnoser = ("audio", "video"), Diagnoser(("audio", "video"), 0, 0.01)
+    tokens, alone = world(128, seed=9, names=names)
+    diagnoser.fit(summaries(tokens), alone)
+
+    def flagged(by, damaged=()):
+        tokens, alone = world(seed=6, names=names, damaged=damaged)
+        tokens["video"] = tokens["video"] + by * torch.linspace(-1, 1, WIDTH)
+        return diagnoser(tokens, alone, remember=False).biased
+
+    assert flagged(0.6) == flagged(1.0) == {"video"}
+    assert flagged(0.6, ("audio",)) == {"audio"}
+    assert flagged(1.0, ("audio",)) == {"audio", "video"}
+
+
 @pytest.mark.parametrize("damaged", [(), ("audio",), ("audio", "d")])
 def test_four_modalities(damaged):
     """What is flagged does not count among the others of the rest."""
@@ -272,11 +288,40 @@ def test_tokens_that_differ_less_from_their_neighbours_are_damage(known):
     assert known(tokens, alone, remember=False).biased == {"video"}
 
 
+def test_fine_differences_between_neighbours_are_seen_beside_coarse_ones():
+    """Blur of details that are a thousandth of what neighbouring tokens differ by."""
+    size = torch.cat([torch.full((6,), 30.0), torch.ones(WIDTH - 6)])
+
+    def scaled(by, **changes):
+        tokens, alone = world(**changes)
+        mean = tokens["video"].mean(dim=1, keepdim=True)
+        tokens["video"] = mean + (tokens["video"] - mean) * torch.where(size > 1, 1.0, by)
+        tokens["video"] *= size
+        return tokens, alone
+
+    diagnoser = Diagnoser(NAMES, 0, 0.01)
+    tokens, alone = scaled(1.0, count=128, seed=9)
+    diagnoser.fit(summaries(tokens), alone)
+    assert not diagnoser(*scaled(1.0, seed=3), remember=False).biased
+    assert diagnoser(*scaled(0.8, seed=3), remember=False).biased == {"video"}
+    rough, fine = roughness(torch.tensor([[[3.0, 4.0]]]).double(), torch.eye(2, 1).double())
+    assert (rough.exp(), fine.exp()) == (pytest.approx([5.0]), pytest.approx([4.0]))
+
+
+def test_a_summary_has_the_mean_token_and_steps_between_neighbours():
+    tokens = torch.arange(12.0).view(1, 6, 2).square()
+    found = summaries({"audio": tokens})["audio"]
+    assert torch.equal(found[:, 0], tokens.mean(dim=1).double())
+    steps = found[:, 1:].unique(dim=1)
+    assert torch.equal(steps, tokens.diff(dim=1).double())
+    assert not summaries({"audio": tokens[:, :1]})["audio"][:, 1:].any()
+
+
 def test_a_single_token_has_no_neighbours():
     diagnoser = Diagnoser(NAMES, 0, 0.01)
     tokens, alone = world(128, seed=9)
     diagnoser.fit(summaries(means_of(tokens)), alone)
-    assert diagnoser.clean["audio"].given_own.varying == 3
+    assert diagnoser.clean["audio"].given_own.varying.sum() == 3
     for damaged in ((), ("audio",)):
         tokens, alone = world(64, seed=3, damaged=damaged)
         found = diagnoser(means_of(tokens), alone, remember=False)

@@ -11,9 +11,12 @@ from dasp.methods.triage import (
     ConditionMemory,
     Triage,
     belief,
+    common_classes,
     contradiction,
     divergence_from_mix,
+    has_few_classes,
     has_moved,
+    have_same_mix,
     information,
     is_steady,
     reliability,
@@ -99,6 +102,27 @@ def test_classes_that_come_in_an_order_are_seen():
     assert is_steady(rows[:, 0])
     assert not is_steady(rows[labels.argsort(), 0])
     assert is_steady(rows[labels.argsort()[:12], 0])  # too few to tell
+
+
+def test_few_classes_are_seen():
+    rows, labels = views(count=300, accuracy=(0.9, 0.8))
+    own, few = rows[:, 0], labels < 2
+    assert have_same_mix(own[:100], own[100:])
+    assert not have_same_mix(own[few], own[100:])
+    assert has_few_classes(own[few])
+    assert not has_few_classes(own)
+    assert not has_few_classes(own[:1])
+
+
+def test_views_that_favour_different_classes_have_none_in_common():
+    """Damage makes a view favour some classes; only if they are few do all views agree on them."""
+    rows, labels = views(count=600)
+    assert common_classes(rows) == pytest.approx(1 / CLASSES, rel=0.1)
+    assert common_classes(rows[labels == 2]) > 2 / CLASSES
+    for place in range(3):  # each view now says one class only, and not the same
+        rows[:, place] = rows[labels == place][:1, place]
+    assert common_classes(rows) < 2 / CLASSES
+    assert common_classes(rows[:, :1]) == 0
 
 
 def test_diversity_towards_a_mix_is_a_divergence():
@@ -420,10 +444,11 @@ class Lopsided(torch.nn.Module):
         return dasp.Fused(logits, logits, None)
 
 
-def lopsided_world(count, seed, offset=0.0):
+def lopsided_world(count, seed, offset=0.0, only=None):
     """Return tokens (n, 4, C) that tell the labels, and the labels; the audio may be damaged."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(CLASSES, (count,), generator=generator)
+    labels = labels if only is None else torch.full_like(labels, only)
     said = 3 * torch.nn.functional.one_hot(labels, CLASSES).float()[:, None]
     tokens = {
         name: said + 3 * torch.randn(count, 4, CLASSES, generator=generator)
@@ -458,3 +483,19 @@ def test_a_model_that_favours_classes_without_a_modality_is_not_harmed(again):
         for name, logits in (("triage", out.logits), ("source", source.on_tokens(tokens).logits)):
             right[name] += int((logits.argmax(dim=1) == labels).sum())
     assert right["triage"] > right["source"] + 20
+
+
+def test_batches_of_one_class_are_not_harmed():
+    """Whatever favours a class is right there: neither balance nor a mean of all classes helps."""
+    source = dasp.adapt(Lopsided(), "source")
+    flagged, right = 0, {"source": 0, "triage": 0}
+    for only in range(CLASSES):
+        tta = dasp.adapt(Lopsided(), "triage", learn=False)
+        tta.fit_on_tokens([lopsided_world(256, 0)[0]])
+        tokens, _ = lopsided_world(64, 20 + only, offset=5.0, only=only)
+        out = tta.on_tokens(tokens)
+        flagged += "audio" in out.diagnosis.biased
+        for name, logits in (("triage", out.logits), ("source", source.on_tokens(tokens).logits)):
+            right[name] += int((logits.argmax(dim=1) == only).sum())
+    assert flagged > CLASSES / 2
+    assert right["triage"] >= right["source"]

@@ -1,10 +1,11 @@
 """Diagnosis: tell which modalities are damaged by comparing each with itself when clean.
 
-Each sample of a modality has four *features*: the length of its embedding, the entropy of its
-prediction, how far its mean token lies outside the directions in which clean ones vary, and how
-much neighbouring tokens differ. Their mean over a batch depends on the classes in the batch, so it
-is not compared with the mean of all clean samples but with what a regression, learned from clean
-samples, expects of *these* classes:
+Each sample of a modality has five *features*: the length of its embedding, the entropy of its
+prediction, how far its mean token lies outside the directions in which clean ones vary, how much
+neighbouring tokens differ, and how much they differ outside the directions in which those of clean
+samples do. Their mean over a batch depends on the classes in the batch, so it is not compared with
+the mean of all clean samples but with what a regression, learned from clean samples, expects of
+*these* classes:
 
     feature = intercept + Σ_c p_c · effect_c + noise,    effect_c ~ N(0, A),
 
@@ -34,7 +35,8 @@ from dasp.core.types import Diagnosis, Fused, Tokens
 from dasp.methods.distributed import ALONE, Ranks
 from dasp.methods.losses import entropy
 
-FEATURES = 4
+FEATURES = 5
+STEPS = 16  # differences between neighbouring tokens that are looked at
 # Columns of what is remembered of a sample: whether the modality was there, whether it is from
 # after the last change, its features, its prediction.
 THERE, COUNTS, SEEN, SHARES = 0, 1, slice(2, 2 + FEATURES), slice(2 + FEATURES, None)
@@ -46,10 +48,11 @@ EFFECTS = (1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates of A, in un
 USUAL = 4.0  # samples that the noise of all classes counts for in the noise of one class
 LEAST = 0.02  # share of a feature's variance that is never explained
 OTHER_DAY = 256  # clean samples of another day differ: more than this many do not sharpen a test
-CAUTION = 3  # clean samples that count as one degree of freedom: classes differ in more than means
+CAUTION = 4  # clean samples that count as one degree of freedom: classes differ in more than means
 UNKNOWN = 1 / 8  # variance of an expectation, in units of the noise, from which it does not count
 LEAD = 1.5  # ratio to the second score from which the highest one explains a contradiction
 BLAME = 2.0, 3.0  # factor of that score for a significant contradiction, and the largest factor
+UNAIDED = 1.75  # by how much more a modality must deviate if the only other one is damaged
 ASSUMED = 16.0  # samples that the noise of clean samples counts for in the noise of a batch
 RECENT = 8  # samples that are enough to see that the stream has changed
 WIDER = 1.3  # by how much more than chance samples must vary if not all have the same damage
@@ -58,18 +61,17 @@ SURENESS = 4.0, 1.0  # slope and offset of the log-odds of damage, by the logari
 
 
 def summaries(tokens: Tokens) -> dict[str, Tensor]:
-    """Return mean token and roughness of each sample, in float64 on the CPU: → (B, D + 1).
+    """Return what the diagnosis needs of tokens (B, N, D), in float64 on the CPU: (B, 1 + 16, D).
 
-    Roughness is the logarithm of the root mean square difference between consecutive tokens
-    (B, N, D), 0 if there is one token only.
+    First the mean token, then 16 differences between neighbouring tokens, evenly spaced: zeros if
+    there is one token only.
     """
     found = {}
     for name, value in tokens.items():
         own = value.float()
-        rough = own.new_zeros(len(own))
-        if own.shape[1] > 1:
-            rough = own.diff(dim=1).square().mean(dim=(1, 2)).clamp(min=1e-12).log() / 2
-        found[name] = _plain(torch.cat([own.mean(dim=1), rough[:, None]], dim=1))
+        steps = own.diff(dim=1) if own.shape[1] > 1 else torch.zeros_like(own)
+        chosen = torch.linspace(0, steps.shape[1] - 1, STEPS).round().long().to(own.device)
+        found[name] = _plain(torch.cat([own.mean(dim=1, keepdim=True), steps[:, chosen]], dim=1))
     return found
 
 
@@ -99,15 +101,17 @@ class Clean(nn.Module):
 
     centre: Tensor  # (D,) mean of the mean tokens
     axes: Tensor  # (D, K) directions in which they vary most
-    middle: Tensor  # (4,) median of the features
-    spread: Tensor  # (4,)
+    coarse: Tensor  # (D, K) directions in which neighbouring tokens differ most
+    middle: Tensor  # (5,) median of the features
+    spread: Tensor  # (5,)
     furthest: Tensor  # () distance that few single samples exceed
     usual: Tensor  # () variance of clean samples, see `variance`
     agreement: Tensor  # (2, groups) mean and spread of the agreement with each group
 
     def __init__(self, groups: Sequence[tuple[str, ...]]) -> None:
         super().__init__()
-        empty_buffers(self, centre=1, axes=2, middle=1, spread=1, furthest=0, usual=0, agreement=2)
+        empty_buffers(self, centre=1, axes=2, coarse=2, middle=1, spread=1, furthest=0, usual=0)
+        empty_buffers(self, agreement=2)
         self.groups = list(groups)
         self.given_own = Expectation(power=0)
         self.given_others = nn.ModuleList(Expectation(power=4) for _ in groups)
@@ -120,19 +124,24 @@ class Clean(nn.Module):
         every: Tensor,
         false_alarms: float,
     ) -> None:
-        """Learn from summaries (n, D + 1), the modality alone, and predictions (n, C).
+        """Learn from summaries (n, 1 + S, D), the modality alone, and predictions (n, C).
 
         Those are of each of the other modalities, and of all of them together.
         """
-        tokens = known[:, :-1]
+        tokens, steps = known[:, 0], known[:, 1:]
         self.centre, self.axes = directions(tokens)
+        kept = self.axes.shape[1]
+        every_step = products(steps)
+        self.coarse = main_axes(every_step, kept)
         folds = min(FOLDS, len(tokens))
         fold = torch.arange(len(tokens)) % folds
-        outside = torch.empty(len(tokens), dtype=torch.float64)
+        outside, rough, fine = torch.empty(3, len(tokens), dtype=torch.float64)
         for part in range(folds):  # samples lie nearer to directions found in themselves
             held = fold == part
             outside[held] = outside_of(tokens[held], *directions(tokens[~held], len(tokens)))
-        found = features(alone, outside, known[:, -1])
+            coarse = main_axes(every_step - products(steps[held]), kept)
+            rough[held], fine[held] = roughness(steps[held], coarse)
+        found = features(alone, outside, rough, fine)
         low, self.middle, high = found.quantile(_plain(torch.tensor([0.16, 0.5, 0.84])), dim=0)
         self.spread = ((high - low) / 2).clamp(min=1e-4)
         rows, own = self._scaled(found), _plain(alone.logits.softmax(dim=1))
@@ -148,24 +157,24 @@ class Clean(nn.Module):
             self._given(place).fit(self._with_agreement(rows, own, mix, place), mix, every)
 
     def look(self, seen: Tensor, alone: Fused) -> Tensor:
-        """Return the scaled features of samples: summaries (B, D + 1) and alone → (B, 4)."""
-        outside = outside_of(seen[:, :-1], self.centre, self.axes)
-        return self._scaled(features(alone, outside, seen[:, -1]))
+        """Return the scaled features of samples: summaries (B, 1 + S, D) and alone → (B, 5)."""
+        outside = outside_of(seen[:, 0], self.centre, self.axes)
+        return self._scaled(features(alone, outside, *roughness(seen[:, 1:], self.coarse)))
 
     def distance(self, rows: Tensor) -> Tensor:
-        """Return how far single samples (n, 4) are from the middle of clean ones: (n,)."""
+        """Return how far single samples (n, 5) are from the middle of clean ones: (n,)."""
         return (rows @ self.given_own.whiten).square().sum(dim=1)
 
     def variance(self, rows: Tensor) -> Tensor:
-        """Return how much samples (n, 4) differ from each other: ()."""
+        """Return how much samples (n, 5) differ from each other: ()."""
         return (rows @ self.given_own.whiten).var(dim=0).sum()
 
     def evidence(
         self, rows: Tensor, own: Tensor, others: Mapping[str, Tensor], surprise: float
     ) -> Evidence:
-        """Compare rows (n, 4) with what is expected of own and others' predictions (n, C)."""
+        """Compare rows (n, 5) with what is expected of own and others' predictions (n, C)."""
         mix = agreed(list(others.values())) if others else own
-        narrow = max(float(m.mean(dim=0).square().sum()) for m in (own, mix))
+        narrow = max(concentration(own), concentration(mix))
         found = self.given_own.compare(rows, own, narrow)
         from_own = found.distance(surprise)
         if not others:
@@ -184,7 +193,7 @@ class Clean(nn.Module):
         return ((found - self.middle) / self.spread).clamp(-FURTHEST, FURTHEST)
 
     def _with_agreement(self, rows: Tensor, own: Tensor, mix: Tensor, place: int) -> Tensor:
-        """Return rows (n, 4) with the agreement of two predictions (n, C): → (n, 5)."""
+        """Return rows (n, 5) with the agreement of two predictions (n, C): → (n, 6)."""
         usual, spread = self.agreement[:, place]
         return torch.cat([rows, (((own * mix).sum(dim=1) - usual) / spread)[:, None]], dim=1)
 
@@ -194,10 +203,17 @@ class Clean(nn.Module):
         return found
 
 
-def features(alone: Fused, outside: Tensor, rough: Tensor) -> Tensor:
-    """Return log ‖embedding‖, entropy of the prediction, `outside`, `rough`: (B,) each → (B, 4)."""
+def features(alone: Fused, *others: Tensor) -> Tensor:
+    """Return log ‖embedding‖, the entropy of the prediction, and others (B,): → (B, 2 + …)."""
     length = alone.embedding.norm(dim=1).clamp(min=1e-12).log()
-    return torch.stack([_plain(length), _plain(entropy(alone.logits)), outside, rough], dim=1)
+    return torch.stack([_plain(length), _plain(entropy(alone.logits)), *others], dim=1)
+
+
+def roughness(steps: Tensor, coarse: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logarithm of the length of steps (B, S, D), and of that outside the axes: (B,)."""
+    every = steps.square().sum(dim=(1, 2))
+    fine = every - (steps @ coarse).square().sum(dim=(1, 2))
+    return every.clamp(min=1e-12).log() / 2, fine.clamp(min=1e-12).log() / 2
 
 
 def directions(tokens: Tensor, of: int | None = None) -> tuple[Tensor, Tensor]:
@@ -205,6 +221,18 @@ def directions(tokens: Tensor, of: int | None = None) -> tuple[Tensor, Tensor]:
     centre = tokens.mean(dim=0)
     kept = min(AXES, (of or len(tokens)) // 4, tokens.shape[1] // 2)
     return centre, torch.linalg.svd(tokens - centre, full_matrices=False).Vh[:kept].T.contiguous()
+
+
+def products(steps: Tensor) -> Tensor:
+    """Return the sum of s·sᵀ over all steps s of (n, S, D): → (D, D)."""
+    rows = steps.flatten(0, 1)
+    return rows.T @ rows
+
+
+def main_axes(matrix: Tensor, kept: int) -> Tensor:
+    """Return the eigenvectors (D, kept) with the largest eigenvalues of a symmetric matrix."""
+    axes: Tensor = torch.linalg.eigh(matrix).eigenvectors
+    return axes[:, -kept:].contiguous()
 
 
 def outside_of(tokens: Tensor, centre: Tensor, axes: Tensor) -> Tensor:
@@ -218,23 +246,27 @@ class Deviation(NamedTuple):
 
     size: Tensor  # (K,)
     unsure: Tensor  # (K,) variance of the expectation, in units of the noise
-    varying: int  # number of features that are not the same for all clean samples
+    varying: Tensor  # (5,) 0 for features that are the same for all clean samples, otherwise 1
 
     @property
     def vague(self) -> float:
-        """The variance of the expectation, on average over the features."""
-        return float(self.unsure[:FEATURES].mean())
+        """The variance of the expectation, on average over the features that vary."""
+        return float(self.unsure[:FEATURES] @ self.varying) / self._count
+
+    @property
+    def _count(self) -> int:
+        return max(int(self.varying.sum()), 1)
 
     def distance(self, surprise: float) -> float:
         """Return the mean squared deviation of the features over its limit.
 
         Like Hotelling's statistic it follows an F distribution; its second number of degrees of
-        freedom is a third of the number of clean samples that the expectation rests upon.
+        freedom is a quarter of the number of clean samples that the expectation rests upon.
         `surprise` is the quantile of the normal distribution that clean batches exceed at the
         wanted rate.
         """
-        found = float(self.size[:FEATURES].square().sum()) / self.varying
-        return found / f_quantile(self.varying, 1 / (CAUTION * self.vague), surprise)
+        found = float(self.size[:FEATURES].square().sum()) / self._count
+        return found / f_quantile(self._count, 1 / (CAUTION * self.vague), surprise)
 
     def contradiction(self, surprise: float) -> float:
         """Return the same of the agreement, 0 if it is not less than expected."""
@@ -253,7 +285,7 @@ class Expectation(nn.Module):
 
     The covariance of the clean samples' features is I + 1·1ᵀ + A·S, with S how much they are alike.
     It is kept as eigenvectors and eigenvalues of S, in whose coordinates all sums are taken. A
-    fifth column, the agreement with others, is compared apart from the four features.
+    sixth column, the agreement with others, is compared apart from the five features.
     """
 
     mix: Tensor  # (N, C) predicted distributions of clean samples
@@ -264,13 +296,13 @@ class Expectation(nn.Module):
     alpha: Tensor  # (K, N) inverse of the covariance · features, in coordinates of the basis
     noise: Tensor  # (C, K) variance of the noise by class, 1 on average
     untold: Tensor  # (K,) variance between classes that their predictions do not explain
-    varying: Tensor  # () number of features that are not the same for all clean samples
+    varying: Tensor  # (5,) 0 for features that are the same for all clean samples, otherwise 1
 
     def __init__(self, power: int) -> None:
         super().__init__()
         self.power = power
         empty_buffers(self, mix=2, basis=2, eigenvalues=1, whiten=2, effect=1, alpha=2, noise=2)
-        empty_buffers(self, untold=1, varying=0)
+        empty_buffers(self, untold=1, varying=1)
 
     def alike(self, some: Tensor, others: Tensor) -> Tensor:
         """Return how much predictions (n, C) and (m, C) are alike: → (n, m), at most 1."""
@@ -302,8 +334,7 @@ class Expectation(nn.Module):
             left = self.basis @ self.alpha.T / diagonal.sqrt()
             back = left @ torch.linalg.inv(self.whiten)
             noise = apart(back.T @ back / len(rows))
-        changing = (rows.amax(dim=0) > rows.amin(dim=0))[:FEATURES]
-        self.varying = changing.sum().to(rows).clamp(min=1)
+        self.varying = (rows.amax(dim=0) > rows.amin(dim=0))[:FEATURES].to(rows)
         self.noise = (USUAL + mix.T @ left.square()) / (USUAL + mix.sum(dim=0))[:, None]
         self.untold = shared_variance(left, every)
         self.mix = mix.clone()
@@ -327,7 +358,7 @@ class Expectation(nn.Module):
         own = (ASSUMED * noise + seen) / (ASSUMED + len(rows) - 1)
         variance = noise.maximum(own) / len(rows) + noise * unsure + self.untold * narrow
         variance = variance + 1 / min(len(self.mix), OTHER_DAY)
-        return Deviation(found / variance.sqrt(), unsure, int(self.varying))
+        return Deviation(found / variance.sqrt(), unsure, self.varying)
 
     def _inverse(self, ones: Tensor) -> tuple[Tensor, Tensor]:
         """Return the inverse covariance in coordinates of the basis, by Sherman and Morrison.
@@ -390,7 +421,7 @@ class Diagnoser(nn.Module):
     buffers, so resets and states cover it; it stays on the CPU, where its small algebra is done.
     """
 
-    recent: Tensor  # (n, M, 2 + 4 + C) the last samples
+    recent: Tensor  # (n, M, 2 + 5 + C) the last samples
     fitted: Tensor
 
     def __init__(self, names: Sequence[str], queue: int = 128, false_alarms: float = 0.01) -> None:
@@ -404,7 +435,7 @@ class Diagnoser(nn.Module):
 
     @torch.no_grad()
     def fit(self, known: Mapping[str, Tensor], alone: Mapping[str, Fused]) -> None:
-        """Learn from `summaries` {name: (n, D + 1)} of clean samples and each modality alone."""
+        """Learn from `summaries` {name: (n, 1 + S, D)} of clean samples and each modality alone."""
         count = len(next(iter(known.values())))
         if count < FEWEST:
             raise InputError(f"fit() got {count} clean samples, which is too few: give 32.")
@@ -459,7 +490,8 @@ class Diagnoser(nn.Module):
 
         If one contradicts the others, one of them is damaged. The one that contradicts most cannot
         speak for itself if there are two or more others. The most suspicious one, if it leads,
-        needs less evidence. What is flagged no longer counts among the others.
+        needs less evidence. What is flagged no longer counts among the others. The last one that
+        is left has nobody to vouch for it, and needs more evidence.
         """
         found = {name: self._evidence(name, names, seen) for name in names}
         scores = {n: e.own if e.given is None else min(e.own, e.given) for n, e in found.items()}
@@ -471,6 +503,8 @@ class Diagnoser(nn.Module):
             if scores[first] > LEAD * scores[second]:
                 blame, most = BLAME
                 scores[first] *= min(max(blame * found[first].contradiction, 1.0), most)
+                if len(names) == 2 and scores[first] > 1:
+                    scores[second] /= UNAIDED
         worst = max(names, key=scores.__getitem__)
         if scores[worst] > 1 and len(names) > 2:
             scores |= self._scores([name for name in names if name != worst], seen)
@@ -556,6 +590,11 @@ def groups_without(name: str, names: Sequence[str]) -> list[tuple[str, ...]]:
     if len(others) == 2:
         return [others, others[:1], others[1:]]
     return [others] if others else []
+
+
+def concentration(mix: Tensor) -> float:
+    """Return Σ_c q̄_c² of predictions (n, C): 1 if there is one class, 1/C if there are all."""
+    return float(mix.mean(dim=0).square().sum())
 
 
 def agreed(shares: Sequence[Tensor]) -> Tensor:

@@ -90,23 +90,46 @@ def contradiction(joint: Tensor, believed: Tensor) -> float:
 
 
 def is_steady(believed: Tensor) -> bool:
-    """Tell whether older and newer rows (n, C) may have the same classes: a stream in no order.
+    """Tell whether older and newer rows (n, C) may have the same classes: a stream in no order."""
+    half = len(believed) // 2
+    return half < RECENT or have_same_mix(believed[-2 * half : -half], believed[-half:])
 
-    χ² of the halves' counts of predicted classes, against its mean and three deviations.
+
+def have_same_mix(some: Tensor, others: Tensor) -> bool:
+    """Tell whether two sets of predictions (n, C) and (m, C) may be of the same mix of classes.
+
+    χ² of their counts of predicted classes, against its mean and three deviations.
     """
-    half, classes = len(believed) // 2, believed.shape[1]
-    if half < RECENT:
-        return True
-    counts = torch.stack(
-        [
-            torch.bincount(rows.argmax(dim=1), minlength=classes).float()
-            for rows in (believed[-2 * half : -half], believed[-half:])
-        ]
+    classes = some.shape[1]
+    one, other = (
+        torch.bincount(rows.argmax(dim=1), minlength=classes).float() for rows in (some, others)
     )
-    seen = counts.sum(dim=0)
-    distance = float(((counts[0] - counts[1]).square() / seen.clamp(min=1)).sum())
+    seen, ratio = one + other, math.sqrt(len(others) / len(some))
+    distance = float(((ratio * one - other / ratio).square() / seen.clamp(min=1)).sum())
     freedom = float((seen > 0).sum()) - 1
     return distance <= freedom + 3 * math.sqrt(2 * freedom)
+
+
+def has_few_classes(rows: Tensor) -> bool:
+    """Tell whether two of the predictions (n, C) are more than twice as often of one class as 1/C.
+
+    1 / Σ_c q_c² is the effective number of classes; with n samples, Σ n_c (n_c − 1) / (n (n − 1))
+    is an unbiased estimate of the sum.
+    """
+    counts = torch.bincount(rows.argmax(dim=1)).float()
+    pairs = len(rows) * (len(rows) - 1)
+    return bool((counts * (counts - 1)).sum() > 2 / rows.shape[1] * pairs)
+
+
+def common_classes(views: Tensor) -> float:
+    """Return Σ_c of the product of two views' mean predictions, on average over pairs (n, M, C).
+
+    It is 1/C for even classes, also if one of the views favours some; 0 if there is one view only.
+    """
+    mean = views.exp().mean(dim=0)
+    pairs = torch.triu(mean @ mean.T, diagonal=1)
+    count = len(mean) * (len(mean) - 1) / 2
+    return float(pairs.sum()) / max(count, 1)
 
 
 # The condition that the stream is in
@@ -222,10 +245,10 @@ class Triage(Dasp):
       predictions, each weighted by how reliable it is and how much it still tells. Of three or
       more, flagged ones predict from treated tokens if that is worth more;
     - `balance`: class biases let the predictions of this condition have the class mix that is
-      believed, unless the classes come in an order;
+      believed, unless the classes are few or come in an order;
     - `learn`: DASP's adapters learn, too, by `lambda_ent`, `lambda_kl` and, for flagged
-      modalities, `lambda_kl_biased`, unless the classes come in an order or the joint prediction
-      tells too little. A batch of B < 64 samples uses √(B/64) of the rate.
+      modalities, `lambda_kl_biased`, unless the classes are few or come in an order, or the joint
+      prediction tells too little. A batch of B < 64 samples uses √(B/64) of the rate.
 
     If samples vary more than clean ones, each has a damage of its own. Those that are far from
     clean ones by themselves are answered by what is healthy in them, the others as by the source
@@ -238,7 +261,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 7
+    version = 8
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
@@ -334,7 +357,7 @@ class Triage(Dasp):
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Step(spoilt, diagnosis=diagnosis)
         self._write(rows, logits, untreated)
-        if why := self._harms(rows):
+        if why := self._harms(state, rows):
             return Step(untreated, diagnosis=diagnosis, rollback=why)
         answer = self._answer(state, rows, len(own))
         self.condition.remember(state, rows)
@@ -369,7 +392,7 @@ class Triage(Dasp):
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Prediction(spoilt, diagnosis)
         self._write(rows, logits, untreated)
-        harms = self._harms(rows)
+        harms = self._harms(state, rows)
         return Prediction(untreated if harms else self._answer(state, rows, len(own)), diagnosis)
 
     @torch.no_grad()
@@ -477,27 +500,48 @@ class Triage(Dasp):
     def _believed(self, state: Tensor, rows: Tensor) -> Tensor:
         return belief(self.condition.views(rows), self._weights(state, rows))
 
+    def _ordinary(self, state: Tensor, rows: Tensor) -> bool:
+        """Tell whether classes come in no order, and are not few.
+
+        Where they are few, whatever favours some of them may be right. Healthy modalities tell;
+        after `fit` they should see classes as often as in clean samples. Damaged ones favour some
+        classes, but not the same: if all are flagged, classes are few if the views agree on them.
+        """
+        weights, views = self._weights(state, rows), self.condition.views
+        if not is_steady(belief(views(rows), weights)):
+            return False
+        healthy, present = state == HEALTHY, state != MISSING
+        if healthy.any():
+            seen = belief(views(rows), weights * healthy)
+            if not self.fitted:
+                return not has_few_classes(seen)
+            return have_same_mix(seen, belief(views(self.clean.rows), weights * healthy))
+        usual = 1 / self.condition.classes
+        if self.fitted and present.sum() > 1:
+            usual = common_classes(views(self.clean.rows)[:, present])
+        return common_classes(views(rows)[:, present]) <= 2 * usual
+
     def _shifts(self, state: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Return the vector (D,) by which the tokens of each flagged modality are moved.
 
         It leads to the mean of clean samples, weighted to the class mix that is believed: by half,
-        or fully if classes come in an order. Without a healthy modality the mix is unknown: no
-        weights, and no shift if classes come in an order.
+        or fully if classes are few or come in an order. Without a healthy modality the mix is
+        unknown: no weights, and no shift if classes are few or come in an order.
         """
         if not (self.align and self.fitted):
             return {}
         weights, views = self._weights(state, rows), self.condition.views
         believed = belief(views(rows), weights)
-        steady = is_steady(believed)
+        ordinary = self._ordinary(state, rows)
         share = rows.new_full((len(self.clean.rows),), 1 / len(self.clean.rows))
         if (state == HEALTHY).any():
             clean = belief(views(self.clean.rows), weights).exp()
             usual = clean.mean(dim=0)
             wanted = believed.exp().mean(dim=0)
-            wanted = (wanted + usual) / 2 if steady else wanted
+            wanted = (wanted + usual) / 2 if ordinary else wanted
             share = clean @ (wanted / usual.clamp(min=1e-12))
             share = share / share.sum()
-        elif not steady:
+        elif not ordinary:
             return {}
         there, here = self.condition.means(self.clean.rows), self.condition.means(rows)
         calm = len(rows) / (len(rows) + CALM)
@@ -549,7 +593,7 @@ class Triage(Dasp):
         present = int((state != MISSING).sum())
         answer, believed = self._believing(state, rows), self._believed(state, rows)
         vouched = present > 2 or (state == HEALTHY).any()
-        if self.balance and vouched and is_steady(believed):
+        if self.balance and vouched and self._ordinary(state, rows):
             mix = (believed.exp().sum(dim=0) + 1) / (len(rows) + believed.shape[1])
             strength = 1.0 if self.fitted else UNCALIBRATED
             return rebalance(answer[-count:], answer[:-count], strength, mix).log_softmax(dim=1)
@@ -591,14 +635,24 @@ class Triage(Dasp):
             found = MOST * max(gain, 0.0)
         return min(len(rows) / (len(rows) + RECENT) * found, MOST)
 
-    def _harms(self, rows: Tensor) -> str | None:
-        """Say so if the treated tokens tell less about the classes than the untreated ones."""
+    def _harms(self, state: Tensor, rows: Tensor) -> str | None:
+        """Say so if treated tokens tell less about the classes than untreated ones.
+
+        A batch of few classes has little to tell. What counts there is the agreement with what is
+        believed.
+        """
         if len(rows) < 2 * RECENT:
             return None
-        treated, untreated = (information(self.condition.joint(rows, t)) for t in (True, False))
+        joint = [self.condition.joint(rows, treated) for treated in (True, False)]
+        if (state == HEALTHY).any() and not self._ordinary(state, rows):
+            believed, what = self._believed(state, rows).exp(), "agreement with the others"
+            treated, untreated = ((own.exp() * believed).sum(dim=1).mean() for own in joint)
+        else:
+            treated, untreated = map(information, joint)
+            what = "information"
         if treated >= KEEPS * untreated:
             return None
-        return f"treatment left {float(treated / untreated):.0%} of the source's information"
+        return f"treatment left {float(treated / untreated):.0%} of the source's {what}"
 
     # Learning
 
@@ -606,8 +660,7 @@ class Triage(Dasp):
         """Return why nothing should be learned from this condition, or None."""
         if self.fitted and (told := self._joint_told(state, rows)) < TEACHES:
             return f"the prediction tells {told:.0%} of what it tells on clean samples"
-        steady = is_steady(self._believed(state, rows))
-        return None if steady else "classes come in an order"
+        return None if self._ordinary(state, rows) else "classes are few or come in an order"
 
     def _kl_weight(self, role: Role) -> float:
         return self.lambda_kl_biased if role == "plastic" else self.lambda_kl
