@@ -2,6 +2,7 @@
 
     python studies/wrap/strangers.py                  # 18 models, about six minutes
     python studies/wrap/strangers.py --kinds gru --seeds 0
+    python studies/wrap/strangers.py --classes 1      # batches of one class each
 
 The models fuse by concatenation, have no normalisation, and are trained on synthetic series with
 the joint loss alone: no sensor is ever absent in training, so that the prediction of one sensor
@@ -55,9 +56,14 @@ class World:
             for name in sensors
         }
 
-    def draw(self, seed: int, size: int = BATCH) -> tuple[dict[str, Tensor], Tensor]:
+    def draw(
+        self, seed: int, size: int = BATCH, classes: int = CLASSES
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Return inputs and labels (B,), which are of that many classes."""
         draws = torch.Generator().manual_seed(seed)
-        labels = torch.randint(CLASSES, (size,), generator=draws)
+        labels = torch.randint(classes, (size,), generator=draws)
+        if classes < CLASSES:
+            labels = torch.randperm(CLASSES, generator=draws)[labels]
         inputs = {}
         for name, patterns in self.patterns.items():
             strength = 0.7 + 0.6 * torch.rand(size, 1, 1, generator=draws)
@@ -126,14 +132,16 @@ def trained(kind: str, world: World, seed: int) -> nn.Module:
     return dasp.wrap(model.eval(), encoders=encoders, head="head", inputs=inputs)
 
 
-def stream(world: World, seed: int) -> Iterator[tuple[str, dict[str, Tensor], Tensor]]:
+def stream(
+    world: World, seed: int, classes: int
+) -> Iterator[tuple[str, dict[str, Tensor], Tensor]]:
     """Yield the damaged sensor, inputs and labels of each batch."""
     number = 0
     for sensor in [*world.patterns] * 2:
         for damage in DAMAGES.values():
             for _ in range(3):
                 number += 1
-                inputs, labels = world.draw(7_000_000 + 1_000 * seed + number)
+                inputs, labels = world.draw(7_000_000 + 1_000 * seed + number, classes=classes)
                 inputs[sensor] = damage(inputs[sensor], torch.Generator().manual_seed(number))
                 yield sensor, inputs, labels
 
@@ -148,6 +156,8 @@ class Options:
     variants: tuple[str, ...] = tuple(VARIANTS)
     fit: int = 128
     """Clean samples."""
+    classes: int = CLASSES
+    """Per batch."""
 
 
 def main(options: Options) -> None:
@@ -171,7 +181,7 @@ def row(options: Options, kind: str, count: int, seed: int) -> str:
         if fit:
             tta.fit([world.draw(5_000_000 + seed, options.fit)[0]])
         hits, flags = [], []
-        for sensor, inputs, labels in stream(world, seed):
+        for sensor, inputs, labels in stream(world, seed, options.classes):
             out = tta(inputs)
             hits.append((out.logits.argmax(dim=1) == labels).float().mean())
             flags.append(out.diagnosis is not None and out.diagnosis.biased == {sensor})

@@ -2,6 +2,8 @@
 
 The clean samples are halved: one half is fitted, and the other is tested, then vice versa. So the
 diagnosis in use, which was fitted with all of them, is a little better than what is reported.
+
+It cannot know people, places or mixes of classes that the clean samples do not have.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -112,12 +114,16 @@ class SelfTest:
         return self.warning is None
 
     def __str__(self) -> str:
-        title = f"Self-test with {self.samples} clean samples"
+        title = f"Self-test with {self.samples} of the clean samples"
         lines = [f"{title}; {self.clean:.1%} of clean batches flagged"] if self.trials else []
         for t in self.trials:
             what = f"{t.modality}, {t.damage} ({t.space})"
             lines.append(f"  {what:36} changes {t.changed:4.0%}  {t.verdict} ({t.named:.0%})")
-        verdict = "trusted" if self.trusted else f"do not trust it: {self.warning}"
+        verdict = (
+            "trusted for samples like those of fit(); new people or places may look like damage"
+            if self.trusted
+            else f"do not trust it: {self.warning}"
+        )
         return "\n".join([*lines, f"The diagnosis on this model: {verdict}"])
 
 
