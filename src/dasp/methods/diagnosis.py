@@ -490,8 +490,8 @@ class Diagnoser(nn.Module):
 
         If one contradicts the others, one of them is damaged. The one that contradicts most cannot
         speak for itself if there are two or more others. The most suspicious one, if it leads,
-        needs less evidence. What is flagged no longer counts among the others. The last one that
-        is left has nobody to vouch for it, and needs more evidence.
+        needs less evidence. What is flagged no longer counts among the others. With two modalities,
+        the other one then has nobody to vouch for it, and needs more evidence.
         """
         found = {name: self._evidence(name, names, seen) for name in names}
         scores = {n: e.own if e.given is None else min(e.own, e.given) for n, e in found.items()}
@@ -503,7 +503,7 @@ class Diagnoser(nn.Module):
             if scores[first] > LEAD * scores[second]:
                 blame, most = BLAME
                 scores[first] *= min(max(blame * found[first].contradiction, 1.0), most)
-                if len(names) == 2 and scores[first] > 1:
+                if len(self.names) == 2 and scores[first] > 1:
                     scores[second] /= UNAIDED
         worst = max(names, key=scores.__getitem__)
         if scores[worst] > 1 and len(names) > 2:
