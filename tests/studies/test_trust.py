@@ -28,8 +28,8 @@ def made_up_views(folder):
         logits = 6 * np.eye(4)[labels] + draws.normal(size=(len(labels), 4))
         if damaged:
             mean, logits = mean + np.linspace(-1, 1, 16), 0.3 * logits
-        rough = 0.1 * draws.normal(size=(len(labels), 1))
-        summary = np.concatenate([mean, rough], axis=1)
+        steps = draws.normal(size=(len(labels), 16, 16))
+        summary = np.concatenate([mean[:, None], steps], axis=1)
         found = {"summary": summary, "embedding": mean, "logits": logits}
         return {f"{name}.{key}": value.astype(np.float32) for key, value in found.items()}
 
