@@ -55,6 +55,7 @@ def visit(chromium, demo):
         tab.goto(url)
         tab.until = lambda script: _until(tab, script)
         tab.until("document.body.dataset.line === 'live'")
+        tab.until("document.body.dataset.mode !== undefined")  # the first message is in
         return tab
 
     yield open_tab
