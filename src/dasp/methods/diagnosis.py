@@ -467,12 +467,14 @@ class Diagnoser(nn.Module):
                 self._forget_before_change(name, seen[:, self.names.index(name)], newest)
             if remember:
                 self.recent = seen[-self.queue :].clone()
-        scores = self._scores([name for name in self.names if name in alone], seen)
+        last = seen[-max(newest, 4 * RECENT) :]  # earlier ones may be from another condition
+        mixed = len(alone) < 3 and self._wider(last) > WIDER
+        scores = self._scores([name for name in self.names if name in alone], seen, mixed)
         flagged = frozenset(name for name, score in scores.items() if score > 1)
         over = {name: score - 1 for name, score in scores.items()}
         sure = {name: sureness(score) for name, score in scores.items()}
-        mixed = self._samples(flagged, seen, newest) if len(alone) < 3 else {}
-        return Diagnosis(scores, over, flagged, sure, mixed)
+        samples = self._samples(flagged, last, newest) if mixed else {}
+        return Diagnosis(scores, over, flagged, sure, samples)
 
     def _rows(self, seen: Mapping[str, Tensor], alone: Mapping[str, Fused]) -> Tensor:
         """Return what is kept of each sample, zeros of a modality that is missing: → (B, M, K)."""
@@ -485,13 +487,14 @@ class Diagnoser(nn.Module):
             own[:, SHARES] = _plain(fused.logits.softmax(dim=1))
         return rows
 
-    def _scores(self, names: Sequence[str], seen: Tensor) -> dict[str, float]:
+    def _scores(self, names: Sequence[str], seen: Tensor, mixed: bool) -> dict[str, float]:
         """Judge modalities together: above 1 is damage.
 
         If one contradicts the others, one of them is damaged. The one that contradicts most cannot
         speak for itself if there are two or more others. The most suspicious one, if it leads,
         needs less evidence. What is flagged no longer counts among the others. With two modalities,
-        the other one then has nobody to vouch for it, and needs more evidence.
+        the other one then has nobody to vouch for it, and needs more evidence; not in a mixed
+        batch, where each may be damaged in samples of its own.
         """
         found = {name: self._evidence(name, names, seen) for name in names}
         scores = {n: e.own if e.given is None else min(e.own, e.given) for n, e in found.items()}
@@ -503,11 +506,11 @@ class Diagnoser(nn.Module):
             if scores[first] > LEAD * scores[second]:
                 blame, most = BLAME
                 scores[first] *= min(max(blame * found[first].contradiction, 1.0), most)
-                if len(self.names) == 2 and scores[first] > 1:
+                if len(self.names) == 2 and scores[first] > 1 and not mixed:
                     scores[second] /= UNAIDED
         worst = max(names, key=scores.__getitem__)
         if scores[worst] > 1 and len(names) > 2:
-            scores |= self._scores([name for name in names if name != worst], seen)
+            scores |= self._scores([name for name in names if name != worst], seen, mixed)
         return scores
 
     def _evidence(self, name: str, names: Sequence[str], seen: Tensor) -> Evidence:
@@ -523,9 +526,9 @@ class Diagnoser(nn.Module):
         return self._of(name).evidence(rows, own, others, self.surprise)
 
     def _samples(
-        self, flagged: frozenset[str], seen: Tensor, newest: int
+        self, flagged: frozenset[str], last: Tensor, newest: int
     ) -> dict[str, tuple[bool, ...]]:
-        """Return which of the newest samples are damaged; {} if that is the same for all of them.
+        """Return which of the newest samples of a mixed batch are damaged.
 
         Damage that is the same for all samples makes them more alike than clean ones; different
         damage side by side makes them less so. Damaged are those that are far from clean ones by
@@ -533,9 +536,6 @@ class Diagnoser(nn.Module):
         further away than those of `fit`. With three modalities this is not asked: there, damage
         that is the same for all samples is seen in some of them only.
         """
-        last = seen[-max(newest, 4 * RECENT) :]  # earlier ones may be from another condition
-        if not flagged or self._wider(last) <= WIDER:
-            return {}
         found = {}
         for name in sorted(flagged):
             distance = self._of(name).distance(last[:, self.names.index(name), SEEN])

@@ -34,6 +34,8 @@ TEACHES = 0.5  # share of the clean information below which nothing is learned f
 UNCALIBRATED = 0.5  # strength of `balance` before `fit`, when views may favour some classes
 KEEPS = 0.9  # share of the source model's information below which the treatment is given up
 
+FEW_CLASSES = "classes are few or come in an order"
+
 MISSING, HEALTHY, FLAGGED = 0, 1, 2
 
 
@@ -238,7 +240,8 @@ class Triage(Dasp):
     `learn=False`, no gradients. `fit` on clean samples (128 are enough, 32 are few) teaches it what
     healthy modalities look like, how well they agree, and where their tokens lie.
 
-    If nothing is flagged, it predicts what the source model predicts. Otherwise:
+    If nothing is flagged, it predicts what the source model predicts; so it does before `fit` if a
+    model of two modalities sees few classes. Otherwise:
 
     - `align`: the tokens of flagged modalities are moved to the clean mean (after `fit` only);
     - `believe`: the joint prediction is multiplied by the product of the modalities' own
@@ -261,7 +264,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 8
+    version = 9
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
@@ -351,6 +354,10 @@ class Triage(Dasp):
             answer = self._answer_mixed(own, untreated, diagnosis)
             return Step(answer, diagnosis=diagnosis, skipped=_count(diagnosis.samples))
         rows, adapt = self._plan(state, own, diagnosis)
+        if why := self._cannot_treat(state, rows):
+            self._write(rows, untreated, untreated)
+            self.condition.remember(state, rows)
+            return Step(untreated, diagnosis=diagnosis, skipped=why)
         rows = self._with_treated_views(state, rows, batch, adapt)
         passes = LearningPasses(self, batch, adapt, alone) if self.learn else None
         logits = passes.logits.detach() if passes else adapted_logits(self, batch, adapt)
@@ -387,6 +394,8 @@ class Triage(Dasp):
         if diagnosis.samples:
             return Prediction(self._answer_mixed(own, untreated, diagnosis), diagnosis)
         rows, adapt = self._plan(state, own, diagnosis)
+        if self._cannot_treat(state, rows):
+            return Prediction(untreated, diagnosis)
         rows = self._with_treated_views(state, rows, batch, adapt)
         logits = adapted_logits(self, batch, adapt)
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
@@ -408,8 +417,9 @@ class Triage(Dasp):
         source, diagnosis = self._diagnose(batch, remember=False)
         if not diagnosis.biased or diagnosis.samples:
             return dict(batch)
-        own = self._rows(batch, source.alone)
-        return dict(self._plan(self._state(diagnosis), own, diagnosis)[1](batch))
+        own, state = self._rows(batch, source.alone), self._state(diagnosis)
+        rows, adapt = self._plan(state, own, diagnosis)
+        return dict(batch if self._cannot_treat(state, rows) else adapt(batch))
 
     @torch.no_grad()
     def _diagnose(self, batch: Tokens, remember: bool) -> tuple[SourcePasses, Diagnosis]:
@@ -504,22 +514,34 @@ class Triage(Dasp):
         """Tell whether classes come in no order, and are not few.
 
         Where they are few, whatever favours some of them may be right. Healthy modalities tell;
-        after `fit` they should see classes as often as in clean samples. Damaged ones favour some
-        classes, but not the same: if all are flagged, classes are few if the views agree on them.
+        after `fit`, they or all that is believed should see classes as often as in clean samples.
+        Damaged ones favour some classes, but not the same: if all are flagged, classes are few if
+        the views agree on them.
         """
         weights, views = self._weights(state, rows), self.condition.views
         if not is_steady(belief(views(rows), weights)):
             return False
         healthy, present = state == HEALTHY, state != MISSING
+        if healthy.any() and not self.fitted:
+            return not has_few_classes(belief(views(rows), weights * healthy))
         if healthy.any():
-            seen = belief(views(rows), weights * healthy)
-            if not self.fitted:
-                return not has_few_classes(seen)
-            return have_same_mix(seen, belief(views(self.clean.rows), weights * healthy))
+            return any(
+                have_same_mix(belief(views(rows), own), belief(views(self.clean.rows), own))
+                for own in (weights * healthy, weights)
+            )
         usual = 1 / self.condition.classes
         if self.fitted and present.sum() > 1:
             usual = common_classes(views(self.clean.rows)[:, present])
         return common_classes(views(rows)[:, present]) <= 2 * usual
+
+    def _cannot_treat(self, state: Tensor, rows: Tensor) -> str | None:
+        """Return why nothing should be treated, or None.
+
+        Before `fit`, few classes look like damage, and of two modalities none can tell.
+        """
+        if self.fitted or (state != MISSING).sum() > 2 or self._ordinary(state, rows):
+            return None
+        return f"{FEW_CLASSES}: without fit() that looks like damage"
 
     def _shifts(self, state: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Return the vector (D,) by which the tokens of each flagged modality are moved.
@@ -660,7 +682,7 @@ class Triage(Dasp):
         """Return why nothing should be learned from this condition, or None."""
         if self.fitted and (told := self._joint_told(state, rows)) < TEACHES:
             return f"the prediction tells {told:.0%} of what it tells on clean samples"
-        return None if self._ordinary(state, rows) else "classes are few or come in an order"
+        return None if self._ordinary(state, rows) else FEW_CLASSES
 
     def _kl_weight(self, role: Role) -> float:
         return self.lambda_kl_biased if role == "plastic" else self.lambda_kl
