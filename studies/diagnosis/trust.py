@@ -64,7 +64,8 @@ class Watched:
         seen = self._rows[torch.from_numpy(batch)]
         if rows is not None:
             seen[:, self.names.index(damaged)] = rows[torch.from_numpy(batch)]
-        return list(self.diagnoser._scores(self.names, seen).values())
+        mixed = self.diagnoser._is_mixed(self.names, seen)
+        return list(self.diagnoser._scores(self.names, seen, mixed).values())
 
     def domains(self) -> Iterator[tuple[str, str, float, torch.Tensor]]:
         """Yield name, modality, cost in points and remembered rows of each damage."""

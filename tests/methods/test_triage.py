@@ -1,5 +1,7 @@
 """Our own method: whom it believes, what it remembers, what it does to tokens, and all together."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -499,3 +501,24 @@ def test_batches_of_one_class_are_not_harmed():
             right[name] += int((logits.argmax(dim=1) == only).sum())
     assert flagged > CLASSES / 2
     assert right["triage"] >= right["source"]
+
+
+@pytest.mark.parametrize("only", [None, 2])
+def test_before_fit_two_modalities_treat_nothing_where_classes_are_few(monkeypatch, only):
+    tta = dasp.adapt(Lopsided(), "triage", learn=False)
+    diagnose = tta.method._diagnose
+
+    def flag_audio(batch, remember):
+        passes, found = diagnose(batch, remember)
+        return passes, replace(found, biased=frozenset({"audio"}))
+
+    monkeypatch.setattr(tta.method, "_diagnose", flag_audio)
+    tokens, _ = lopsided_world(64, 3, offset=5.0, only=only)
+    expected = dasp.adapt(Lopsided(), "source").on_tokens(tokens).logits
+    with tta.frozen():
+        asked = tta.on_tokens(tokens)
+    out = tta.on_tokens(tokens)
+    few = only is not None
+    assert ("without fit()" in out.skipped) == few
+    for answer in (asked, out):
+        assert torch.equal(answer.logits, expected) == few

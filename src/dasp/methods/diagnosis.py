@@ -468,8 +468,9 @@ class Diagnoser(nn.Module):
             if remember:
                 self.recent = seen[-self.queue :].clone()
         last = seen[-max(newest, 4 * RECENT) :]  # earlier ones may be from another condition
-        mixed = len(alone) < 3 and self._wider(last) > WIDER
-        scores = self._scores([name for name in self.names if name in alone], seen, mixed)
+        names = [name for name in self.names if name in alone]
+        mixed = self._is_mixed(names, last)
+        scores = self._scores(names, seen, mixed)
         flagged = frozenset(name for name, score in scores.items() if score > 1)
         over = {name: score - 1 for name, score in scores.items()}
         sure = {name: sureness(score) for name, score in scores.items()}
@@ -530,11 +531,8 @@ class Diagnoser(nn.Module):
     ) -> dict[str, tuple[bool, ...]]:
         """Return which of the newest samples of a mixed batch are damaged.
 
-        Damage that is the same for all samples makes them more alike than clean ones; different
-        damage side by side makes them less so. Damaged are those that are far from clean ones by
-        themselves, and more like the other far ones than like the rest: healthy samples may be
-        further away than those of `fit`. With three modalities this is not asked: there, damage
-        that is the same for all samples is seen in some of them only.
+        They are far from clean ones by themselves, and more like the other far ones than like the
+        rest: healthy samples may be further away than those of `fit`.
         """
         found = {}
         for name in sorted(flagged):
@@ -544,6 +542,15 @@ class Diagnoser(nn.Module):
                 far &= distance > distance[~far].mean().lerp(distance[far].mean(), OUTLYING)
             found[name] = tuple(far[-newest:].tolist())
         return found
+
+    def _is_mixed(self, names: Sequence[str], last: Tensor) -> bool:
+        """Tell whether the last samples differ in what is damaged.
+
+        Damage that is the same for all samples makes them more alike than clean ones; different
+        damage side by side makes them less so. With three modalities this is not asked: there,
+        damage that is the same for all samples is seen in some of them only.
+        """
+        return len(names) < 3 and self._wider(last) > WIDER
 
     def _wider(self, seen: Tensor) -> float:
         """Return how much more samples vary than clean ones, on average over modalities.
