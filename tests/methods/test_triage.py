@@ -348,6 +348,14 @@ def test_clean_samples_that_would_spoil_it_are_refused(source, said, clean, batc
     assert [tta(batch).diagnosis for batch in batches] == before
 
 
+def test_a_fit_with_few_clean_samples_warns(clean):
+    tta = triage()
+    with pytest.warns(RuntimeWarning, match="got 16 clean samples") as warned:
+        tta.fit([{name: value[:16] for name, value in clean[0].items()}])
+    assert warned[0].filename == __file__
+    assert tta.method.fitted
+
+
 @pytest.mark.parametrize(
     ("option", "wrong"),
     [

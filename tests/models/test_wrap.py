@@ -292,6 +292,7 @@ def test_messages_name_the_users_own_model():
     tta, inputs = dasp.adapt(wrapped_two(), "dasp", lr=1e-3), drawn(2)
     tta(inputs)
     kind = type(two()).__name__
+    assert "encoders={'m0': 'nets.0'" in repr(wrapped_two())
     assert repr(tta) == f"<Dasp (released) on the wrapped {kind}, 1 batch seen, lr 0.001>"
     with pytest.raises(ContractError, match=f"Sumi cannot adapt the wrapped {kind}") as caught:
         dasp.adapt(wrapped_two(), "sumi")

@@ -10,6 +10,7 @@ import ast
 import inspect
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 from dasp.bench.references import find_method
 from dasp.bench.results import Result, digest
@@ -18,6 +19,7 @@ from dasp.methods import Method
 PACKAGE = Path(__file__).parents[1]
 ROOMS = ("core", "corruptions", "data", "methods", "models", "streams")
 VERSION = PACKAGE / "core/version.py"  # each release is another one
+PARSER = Lock()  # Python before 3.11.8 must not parse in two threads at once
 START = ("bench/cells.py", "bench/features.py", *(f"{room}/__init__.py" for room in ROOMS))
 
 
@@ -43,7 +45,8 @@ def code_of_features() -> str:
 @cache
 def read_code(path: Path) -> tuple[str, list[Path]]:
     """Return the hash of what a file does, and the files of the rooms above that it imports."""
-    tree = ast.parse(path.read_bytes())
+    with PARSER:
+        tree = ast.parse(path.read_bytes())
     names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     places = [PACKAGE.parent.joinpath(*name.split(".")) for name in names]
     files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]

@@ -207,7 +207,7 @@ class Method(nn.Module, ABC):
             return width
         raise ContractError(
             f"{type(self).__name__} needs tokens and a fused embedding of one width; this model "
-            f"has tokens of {dict(width)} and an embedding of its own."
+            f"has tokens of {dict(width)}, and an embedding whose width may differ."
         )
 
     def head_features(self, fused: Fused) -> Tensor:

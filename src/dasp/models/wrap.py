@@ -101,6 +101,11 @@ class Wrapped(nn.Module):
         self._features: dict[str, _Feature] = {}
         open_gates({*self._encoders().values(), *self._heads()})
 
+    def extra_repr(self) -> str:
+        """Return what PyTorch prints of it beside its modules."""
+        said = {**self.config, "num_classes": self.num_classes}
+        return ", ".join(f"{name}={value!r}" for name, value in said.items())
+
     def _encoders(self) -> dict[str, nn.Module]:
         return {n: self.model.get_submodule(p) for n, p in self.config["encoders"].items()}
 
