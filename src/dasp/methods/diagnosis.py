@@ -23,7 +23,6 @@ docs/diagnosis.md has the equations, the choices and the figures.
 """
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
@@ -41,7 +40,7 @@ STEPS = 16  # differences between neighbouring tokens that are looked at
 # Columns of what is remembered of a sample: whether the modality was there, whether it is from
 # after the last change, its features, its prediction.
 THERE, COUNTS, SEEN, SHARES = 0, 1, slice(2, 2 + FEATURES), slice(2 + FEATURES, None)
-FEWEST, FEW, MOST = 8, 32, 512  # clean samples: less is refused, warned of; more is left out
+FEWEST, MOST = 8, 512  # clean samples: fewer are refused, of more some are left out
 FOLDS = 32  # parts of the clean samples; the directions for one part are found in the others
 AXES = 32  # most directions in which clean mean tokens are allowed to vary
 FURTHEST = 4.0  # spreads from the middle at which a feature is cut off, so that none dominates
@@ -440,9 +439,6 @@ class Diagnoser(nn.Module):
         count = len(next(iter(known.values())))
         if count < FEWEST:
             raise InputError(f"fit() got {count} clean samples, which is too few: give 128.")
-        if count < FEW:
-            said = f"fit() got {count} clean samples: mild damage will be missed; give 128."
-            warnings.warn(said, RuntimeWarning, stacklevel=7)  # of the caller of `tta.fit`
         kept = torch.linspace(0, count - 1, min(count, MOST)).round().long()
         views = {n: Fused(f.embedding.cpu()[kept], f.logits.cpu()[kept]) for n, f in alone.items()}
         shares = {name: _plain(view.logits.softmax(dim=1)) for name, view in views.items()}

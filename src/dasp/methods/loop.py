@@ -272,9 +272,17 @@ class Adaptation:
     def reset(self) -> None:
         """Return to the source state, bit for bit: weights, optimizer, averages, draws."""
         with self._in_use(resets=True):
+            fitted = self.method.fitted
             self.memory.restore(self.source)
             self._turns.torn = False
             self._recorder.event("reset")
+        if fitted and not self.method.fitted:
+            warnings.warn(
+                "reset() returned to the source state, which is not fitted: the fitted state that "
+                "was loaded is gone. Load it again, or call fit().",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def fit(self, source: Iterable[Inputs]) -> None:
         """Let the method learn from clean source batches; what it learns survives `reset`."""

@@ -6,6 +6,7 @@ learning. Without learning it makes no backward pass.
 """
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,6 +35,7 @@ TEACHES = 0.5  # share of the clean information below which nothing is learned f
 UNCALIBRATED = 0.5  # strength of `balance` before `fit`, when views may favour some classes
 KEEPS = 0.9  # share of the source model's information below which the treatment is given up
 
+FEW = 32  # clean samples; of fewer, `fit` warns
 FEW_CLASSES = "classes are few or come in an order"
 
 MISSING, HEALTHY, FLAGGED = 0, 1, 2
@@ -333,6 +335,9 @@ class Triage(Dasp):
             {name: joined(parts) for name, parts in seen.items()},
         )
         clean = torch.cat(rows)
+        if len(clean) < FEW:
+            said = f"fit() got {len(clean)} clean samples: mild damage will be missed; give 128."
+            warnings.warn(said, RuntimeWarning, stacklevel=5)  # of the caller of `tta.fit`
         self.clean.fit(clean, self.condition.views(clean), self.condition.joint(clean))
 
     # One batch
