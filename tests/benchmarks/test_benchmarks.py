@@ -78,7 +78,7 @@ def test_steps_of_dasp_are_forced_and_counted():
 
 def test_triage_learns_in_one_way_and_not_in_the_others():
     model = CavMae(**NARROW)
-    clean = triage_cost.encoded(model, step.vit_inputs(8))
+    clean = triage_cost.encoded(model, step.vit_inputs(32))
     handles = {way: triage_cost.build(way, model, clean) for way in triage_cost.WAYS}
     assert [handles[way](step.vit_inputs(2)).updated for way in handles] == [True, *[False] * 3]
     counted = [step.arithmetic(handles[way]) for way in ("without learning", "triage")]
