@@ -3,15 +3,17 @@
     python studies/wrap/strangers.py                  # 18 models, about six minutes
     python studies/wrap/strangers.py --kinds gru --seeds 0
     python studies/wrap/strangers.py --classes 1      # batches of one class each
+    python studies/wrap/strangers.py --classes 1 --weak 0.2    # one good sensor, the others poor
 
 The models fuse by concatenation, have no normalisation, and are trained on synthetic series with
 the joint loss alone: no sensor is ever absent in training, so that the prediction of one sensor
 alone, through `dasp.wrap`, favours some classes. Each sensor is damaged in five ways, three batches
 of 64 each, twice over; nothing is reset. Prints the accuracy of each variant, the rate that
-`lr="auto"` chose, and the share of batches of which exactly the damaged sensor is flagged.
-docs/own_model.md has the table.
+`lr="auto"` chose, the share of batches of which exactly the damaged sensor is flagged, and where
+triage gains least over Source. docs/own_model.md has the table.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +49,7 @@ DAMAGES: dict[str, Damage] = {
 class World:
     """Series (B, 24, 4) of each sensor: a random walk per class, plus noise."""
 
-    def __init__(self, sensors: tuple[str, ...], seed: int) -> None:
+    def __init__(self, sensors: tuple[str, ...], seed: int, weak: float = 1.0) -> None:
         draws = torch.Generator().manual_seed(seed)
         shape = CLASSES, STEPS, CHANNELS
         self.patterns = {
@@ -55,6 +57,8 @@ class World:
             + 0.3 * torch.randn(CLASSES, 1, CHANNELS, generator=draws)
             for name in sensors
         }
+        for name in sensors[1:]:
+            self.patterns[name] = weak * self.patterns[name]
 
     def draw(
         self, seed: int, size: int = BATCH, classes: int = CLASSES
@@ -134,16 +138,16 @@ def trained(kind: str, world: World, seed: int) -> nn.Module:
 
 def stream(
     world: World, seed: int, classes: int
-) -> Iterator[tuple[str, dict[str, Tensor], Tensor]]:
-    """Yield the damaged sensor, inputs and labels of each batch."""
+) -> Iterator[tuple[str, str, dict[str, Tensor], Tensor]]:
+    """Yield the damaged sensor, its damage, inputs and labels of each batch."""
     number = 0
     for sensor in [*world.patterns] * 2:
-        for damage in DAMAGES.values():
+        for kind, damage in DAMAGES.items():
             for _ in range(3):
                 number += 1
                 inputs, labels = world.draw(7_000_000 + 1_000 * seed + number, classes=classes)
                 inputs[sensor] = damage(inputs[sensor], torch.Generator().manual_seed(number))
-                yield sensor, inputs, labels
+                yield sensor, kind, inputs, labels
 
 
 @dataclass(frozen=True)
@@ -158,13 +162,15 @@ class Options:
     """Clean samples."""
     classes: int = CLASSES
     """Per batch."""
+    weak: float = 1.0
+    """Strength of what all sensors but the first have to tell."""
 
 
 def main(options: Options) -> None:
     """Print a row per model."""
     torch.set_num_threads(1)
-    print("| model |", " | ".join(options.variants), "| rate | named |")
-    print("|---|" + "---:|" * (len(options.variants) + 2))
+    print("| model |", " | ".join(options.variants), "| rate | named | least gain |")
+    print("|---|" + "---:|" * (len(options.variants) + 3))
     for kind in options.kinds:
         for count in options.sensors:
             for seed in options.seeds:
@@ -173,22 +179,33 @@ def main(options: Options) -> None:
 
 def row(options: Options, kind: str, count: int, seed: int) -> str:
     """Return the row of one model."""
-    world = World(("chest", "wrist", "ankle")[:count], seed)
+    world = World(("chest", "wrist", "ankle")[:count], seed, options.weak)
     model, cells, rate, named = trained(kind, world, seed), [], "", ""
+    right: dict[str, dict[str, float]] = {}  # by variant, then by sensor and damage
     for variant in options.variants:
         method, settings, fit = VARIANTS[variant]
         tta = dasp.adapt(model, method, **settings)
         if fit:
             tta.fit([world.draw(5_000_000 + seed, options.fit)[0]])
-        hits, flags = [], []
-        for sensor, inputs, labels in stream(world, seed, options.classes):
+        hits, flags = defaultdict[str, list[float]](list), []
+        for sensor, damage, inputs, labels in stream(world, seed, options.classes):
             out = tta(inputs)
-            hits.append((out.logits.argmax(dim=1) == labels).float().mean())
+            share = float((out.logits.argmax(dim=1) == labels).float().mean())
+            hits[f"{sensor} {damage}"].append(share)
             flags.append(out.diagnosis is not None and out.diagnosis.biased == {sensor})
-        cells.append(f"{100 * float(torch.stack(hits).mean()):.1f}")
+        right[variant] = {place: 100 * sum(own) / len(own) for place, own in hits.items()}
+        cells.append(f"{sum(right[variant].values()) / len(hits):.1f}")
         if variant == "triage":
             rate, named = str(tta.memory.rate), f"{100 * sum(flags) / len(flags):.0f}%"
-    return f"| {kind}, {count} sensors, seed {seed} | {' | '.join(cells)} | {rate} | {named} |"
+    cells += [rate, named, least_gain(right.get("source", {}), right.get("triage", {}))]
+    return f"| {kind}, {count} sensors, seed {seed} | {' | '.join(cells)} |"
+
+
+def least_gain(source: dict[str, float], triage: dict[str, float]) -> str:
+    """Return where triage gains least over Source, and how much."""
+    gains = {place: triage[place] - source[place] for place in source.keys() & triage.keys()}
+    place = min(sorted(gains), key=gains.__getitem__, default="")
+    return f"{gains[place]:+.1f} ({place})" if place else ""
 
 
 if __name__ == "__main__":
