@@ -84,7 +84,7 @@ def main() -> None:
     options = parse(__doc__, batch=1, rounds=2)
     torch.manual_seed(0)
     model = CavMae(num_classes=309)
-    clean = encoded(model, vit_inputs(8))
+    clean = encoded(model, vit_inputs(32))
     own = ratios(model, vit_inputs(options.batch), clean, WAYS, options.rounds)
     plain = arithmetic(dasp.adapt(model, "source"))
     for way in WAYS:

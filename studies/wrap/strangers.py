@@ -31,6 +31,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "triage": ("triage", {}, True),
     "learn=False": ("triage", {"learn": False}, True),
     "balance=False": ("triage", {"learn": False, "balance": False}, True),
+    "align=False": ("triage", {"align": False}, True),
     "not fitted": ("triage", {}, False),
     "lr=1e-4": ("triage", {"lr": 1e-4}, True),
     "lr=1e-3": ("triage", {"lr": 1e-3}, True),
