@@ -33,6 +33,8 @@ FULL_BATCH = 64  # samples that are worth the full learning rate
 EVEN_SHARE = 0.5  # of a uniform class mix beside the one that is believed, in the loss
 TEACHES = 0.5  # share of the clean information below which nothing is learned from a prediction
 UNCALIBRATED = 0.5  # strength of `balance` before `fit`, when views may favour some classes
+SOUND = 0.85  # share of the clean agreement from which the source model needs no treatment
+ROUNDS = 20  # of expectation and maximisation
 KEEPS = 0.9  # share of the source model's information below which the treatment is given up
 
 FEW = 32  # clean samples; of fewer, `fit` warns
@@ -114,15 +116,34 @@ def have_same_mix(some: Tensor, others: Tensor) -> bool:
     return distance <= freedom + 3 * math.sqrt(2 * freedom)
 
 
-def has_few_classes(rows: Tensor) -> bool:
-    """Tell whether two of the predictions (n, C) are more than twice as often of one class as 1/C.
+def has_few_classes(rows: Tensor, usual: Tensor | None = None) -> bool:
+    """Tell whether two of the predictions (n, C) are of one class twice as often as usual.
 
-    1 / Σ_c q_c² is the effective number of classes; with n samples, Σ n_c (n_c − 1) / (n (n − 1))
-    is an unbiased estimate of the sum.
+    Usual is what two of the usual ones (m, C) are, or 1/C. 1 / Σ_c q_c² is the effective number
+    of classes; with n samples, Σ n_c (n_c − 1) / (n (n − 1)) is an unbiased estimate of the sum.
     """
+    expected = 1 / rows.shape[1] if usual is None else same_class(usual)
+    return same_class(rows) > 2 * expected
+
+
+def same_class(rows: Tensor) -> float:
+    """Return how often two of the predictions (n, C) are of one class."""
     counts = torch.bincount(rows.argmax(dim=1)).float()
-    pairs = len(rows) * (len(rows) - 1)
-    return bool((counts * (counts - 1)).sum() > 2 / rows.shape[1] * pairs)
+    return float((counts * (counts - 1)).sum()) / max(len(rows) * (len(rows) - 1), 1)
+
+
+def class_mix(rows: Tensor, usual: Tensor) -> Tensor:
+    """Return the most likely class mix (C,) of samples whose predictions (n, C) are log p.
+
+    Predictions are made for the usual mix (C,). If they are unsure, their mean is nearer to it than
+    the mix that the samples have; expectation and maximisation find that one.
+    """
+    likely = rows.exp() / usual.clamp(min=1e-6)
+    mix = usual
+    for _ in range(ROUNDS):
+        shares = likely * mix
+        mix = (shares / shares.sum(dim=1, keepdim=True).clamp(min=1e-30)).mean(dim=0)
+    return mix
 
 
 def common_classes(views: Tensor) -> float:
@@ -266,7 +287,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 9
+    version = 10
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
@@ -359,8 +380,8 @@ class Triage(Dasp):
             answer = self._answer_mixed(own, untreated, diagnosis)
             return Step(answer, diagnosis=diagnosis, skipped=_count(diagnosis.samples))
         rows, adapt = self._plan(state, own, diagnosis)
+        self._write(rows, untreated, untreated)
         if why := self._cannot_treat(state, rows):
-            self._write(rows, untreated, untreated)
             self.condition.remember(state, rows)
             return Step(untreated, diagnosis=diagnosis, skipped=why)
         rows = self._with_treated_views(state, rows, batch, adapt)
@@ -399,6 +420,7 @@ class Triage(Dasp):
         if diagnosis.samples:
             return Prediction(self._answer_mixed(own, untreated, diagnosis), diagnosis)
         rows, adapt = self._plan(state, own, diagnosis)
+        self._write(rows, untreated, untreated)
         if self._cannot_treat(state, rows):
             return Prediction(untreated, diagnosis)
         rows = self._with_treated_views(state, rows, batch, adapt)
@@ -424,6 +446,8 @@ class Triage(Dasp):
             return dict(batch)
         own, state = self._rows(batch, source.alone), self._state(diagnosis)
         rows, adapt = self._plan(state, own, diagnosis)
+        untreated = source.joint()
+        self._write(rows, untreated, untreated)
         return dict(batch if self._cannot_treat(state, rows) else adapt(batch))
 
     @torch.no_grad()
@@ -542,11 +566,35 @@ class Triage(Dasp):
     def _cannot_treat(self, state: Tensor, rows: Tensor) -> str | None:
         """Return why nothing should be treated, or None.
 
-        Before `fit`, few classes look like damage, and of two modalities none can tell.
+        A batch of few classes has a mean token of its own, which may be taken for damage. Before
+        `fit`, of two modalities none can tell. After it, the source model is left alone there if it
+        agrees with the healthy modalities nearly as well as on clean samples.
         """
-        if self.fitted or (state != MISSING).sum() > 2 or self._ordinary(state, rows):
+        joint = partial(self.condition.joint, treated=False)
+        if not self.fitted:
+            if (state != MISSING).sum() > 2 or self._ordinary(state, rows):
+                return None
+            return f"{FEW_CLASSES}: without fit() that looks like damage"
+        few = len(rows) >= RECENT and has_few_classes(joint(rows), joint(self.clean.rows))
+        if not (state == HEALTHY).any() or (self._ordinary(state, rows) and not few):
             return None
-        return f"{FEW_CLASSES}: without fit() that looks like damage"
+        if (sound := self._soundness(state, rows)) < SOUND:
+            return None
+        return f"{FEW_CLASSES}; the source keeps {sound:.0%} of its agreement with the others"
+
+    def _soundness(self, state: Tensor, rows: Tensor) -> float:
+        """Return how well the source model agrees with healthy modalities, relative to clean ones.
+
+        What is expected is the agreement on clean samples of the classes that it predicts, so that
+        modalities that tell little cannot blame it.
+        """
+        weights = self._weights(state, rows) * (state == HEALTHY)
+        healthy, source = [], []
+        for own in (rows, self.clean.rows):
+            healthy.append(belief(self.condition.views(own), weights).exp())
+            source.append(self.condition.joint(own, treated=False).exp())
+        agreed = (healthy[1] * source[1]).sum(dim=0) / source[1].sum(dim=0).clamp(min=1e-6)
+        return float((healthy[0] * source[0]).sum() / (source[0] @ agreed).sum())
 
     def _shifts(self, state: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Return the vector (D,) by which the tokens of each flagged modality are moved.
@@ -564,8 +612,10 @@ class Triage(Dasp):
         if (state == HEALTHY).any():
             clean = belief(views(self.clean.rows), weights).exp()
             usual = clean.mean(dim=0)
-            wanted = believed.exp().mean(dim=0)
-            wanted = (wanted + usual) / 2 if ordinary else wanted
+            if ordinary:
+                wanted = (believed.exp().mean(dim=0) + usual) / 2
+            else:
+                wanted = class_mix(believed, usual)
             share = clean @ (wanted / usual.clamp(min=1e-12))
             share = share / share.sum()
         elif not ordinary:
@@ -672,7 +722,13 @@ class Triage(Dasp):
             return None
         joint = [self.condition.joint(rows, treated) for treated in (True, False)]
         if (state == HEALTHY).any() and not self._ordinary(state, rows):
-            believed, what = self._believed(state, rows).exp(), "agreement with the others"
+            what, weights = "agreement with the others", self._weights(state, rows)
+            believed = belief(self.condition.views(rows), weights)
+            if self.fitted:
+                usual = belief(self.condition.views(self.clean.rows), weights).exp().mean(dim=0)
+                ratio = class_mix(believed, usual).clamp(min=1e-6) / usual.clamp(min=1e-6)
+                believed = (believed + ratio.log()).log_softmax(dim=1)
+            believed = believed.exp()
             treated, untreated = ((own.exp() * believed).sum(dim=1).mean() for own in joint)
         else:
             treated, untreated = map(information, joint)
