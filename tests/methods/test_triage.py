@@ -13,6 +13,7 @@ from dasp.methods.triage import (
     ConditionMemory,
     Triage,
     belief,
+    class_mix,
     common_classes,
     contradiction,
     divergence_from_mix,
@@ -530,3 +531,49 @@ def test_before_fit_two_modalities_treat_nothing_where_classes_are_few(monkeypat
     assert ("without fit()" in out.skipped) == few
     for answer in (asked, out):
         assert torch.equal(answer.logits, expected) == few
+
+
+# Few classes beside sensors that tell little
+
+
+def test_the_mix_of_unsure_predictions_is_found():
+    """Their mean is near the usual mix, whatever the samples are."""
+    generator = torch.Generator().manual_seed(0)
+    usual = torch.full((CLASSES,), 1 / CLASSES)
+    logits = torch.randn(400, CLASSES, generator=generator)
+    logits[:, 2] += 1.0  # likelihoods of a class that are e times as large on average
+    rows = logits.log_softmax(dim=1)
+    found = class_mix(rows, usual)
+    assert float(rows.exp().mean(dim=0)[2]) < 0.5
+    assert float(found[2]) > 0.9
+    assert float(found.sum()) == pytest.approx(1)
+
+
+def test_the_mix_of_sure_predictions_is_their_mean():
+    rows, _ = views(accuracy=(1.0,))
+    rows = (10 * rows[:, 0]).log_softmax(dim=1)
+    usual = torch.full((CLASSES,), 1 / CLASSES)
+    torch.testing.assert_close(class_mix(rows, usual), rows.exp().mean(dim=0), atol=1e-4, rtol=0)
+
+
+class Uneven(Lopsided):
+    """The audio tells nearly all, the video little; none is lopsided."""
+
+    def fuse(self, tokens):
+        means = {name: value.mean(dim=1) for name, value in tokens.items()}
+        logits = 4 * means.get("audio", 0) + 0.3 * means.get("video", 0)
+        return dasp.Fused(logits, logits, None)
+
+
+@pytest.mark.parametrize("only", range(CLASSES))
+def test_a_good_sensor_that_is_only_stronger_is_left_alone_by_poor_ones(only):
+    tta = dasp.adapt(Uneven(), "triage", learn=False)
+    tta.fit_on_tokens([lopsided_world(256, 0)[0]])
+    tokens, _ = lopsided_world(64, 40 + only, only=only)
+    tokens["audio"] = 3 * tokens["audio"]
+    out = tta.on_tokens(tokens)
+    source = dasp.adapt(Uneven(), "source").on_tokens(tokens)
+    right = [int((o.logits.argmax(dim=1) == only).sum()) for o in (source, out)]
+    assert out.diagnosis.biased == {"audio"}
+    assert "the source keeps" in out.skipped
+    assert right[1] >= right[0]
