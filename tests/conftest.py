@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,16 @@ from dasp.streams.synthetic import CLEAN, SyntheticWorld
 
 # A shell that starts pytest in the background lets it, and all that it starts, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Some virtual machines offer AMX, and kill the process that uses it. oneDNN, which multiplies
+# 16-bit numbers for torch, reads this variable when it is first used.
+TILES, CPUS = "ONEDNN_MAX_CPU_ISA", Path("/proc/cpuinfo")
+PRODUCT = (
+    "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(a, a)"
+)
+if TILES not in os.environ and CPUS.is_file() and "amx_tile" in CPUS.read_text():
+    died = subprocess.run([sys.executable, "-c", PRODUCT]).returncode == -signal.SIGILL
+    os.environ[TILES] = "AVX512_CORE_FP16" if died else "DEFAULT"
 
 # A busy machine is no reason to fail: no test is timed. Examples differ from run to run, so few are
 # enough for each; DASP_EXAMPLES=1000 looks harder.

@@ -1,16 +1,18 @@
-"""The self-test of the diagnosis on six models, of which one cannot be diagnosed.
+"""The self-test of `triage` on six models, of which one cannot be diagnosed.
 
     python studies/diagnosis/selftests.py            # some minutes
     python studies/diagnosis/selftests.py late_sum   # one of them
 
-Prints, per model, how many generic damages would be named, missed or mistaken, and the verdict.
+Prints, per model, how many generic damages would be named, missed or mistaken, the share of
+predictions that they change before and after treatment, and the verdict.
 The last model is made to be undiagnosable: half of its clean samples are as noisy as damaged ones.
 """
 
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from statistics import fmean
 from typing import Any
 
 import late
@@ -19,43 +21,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import dasp
-from dasp.core.types import Inputs, Prediction, Step, Tokens
+from dasp.core.types import Inputs
 from dasp.data.shapes import SoundingShapes
-from dasp.methods.base import Method
-from dasp.methods.diagnosis import Diagnoser, summaries
-from dasp.methods.passes import SourcePasses, joined
 
 SAMPLES = 128
 Made = tuple[nn.Module, list[Inputs]]
-
-
-class Watch(Method):
-    """Diagnoses, and predicts as the source model does."""
-
-    version = 1
-
-    def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
-        super().__init__(model, seed=seed)
-        self.diagnoser = Diagnoser(self.model.modalities)
-
-    def trainable(self) -> list[nn.Parameter]:
-        return []
-
-    @torch.no_grad()
-    def fit(self, source: Iterable[Tokens]) -> None:
-        batches = list(source)
-        tokens = {n: torch.cat([summaries(b)[n] for b in batches]) for n in batches[0]}
-        alone = {n: joined([self.fuse({n: b[n]}) for b in batches]) for n in batches[0]}
-        self.diagnoser.fit(tokens, alone)
-
-    def predict(self, batch: Tokens) -> Prediction:
-        passes = SourcePasses(self, batch)
-        return Prediction(passes.joint(), self.diagnoser(batch, passes.alone, remember=False))
-
-    def step(self, batch: Tokens) -> Step:
-        passes = SourcePasses(self, batch)
-        found = self.diagnoser(batch, passes.alone, remember=True)
-        return Step(passes.joint(), diagnosis=found, skipped="it only watches")
 
 
 def shapes(name: str, flavour: str) -> Made:
@@ -100,19 +70,22 @@ MODELS: dict[str, Callable[[], Made]] = {
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("| model | clean batches flagged | named | missed | mistaken | harmless | verdict |")
-    print("|---|---:|---:|---:|---:|---:|---|")
+    words = ("named", "missed", "mistaken", "harmless")
+    print(f"| model | clean batches flagged | {' | '.join(words)} | changed | treated | verdict |")
+    print(f"|---|{7 * '---:|'}---|")
     for name in sys.argv[1:] or MODELS:
         model, clean = MODELS[name]()
-        tta = dasp.adapt(model, Watch)
+        tta = dasp.adapt(model, "triage")
         tta.fit(clean)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = tta.selftest()
         counts = Counter(trial.verdict for trial in found.trials)
-        shown = [counts[word] for word in ("named", "missed", "mistaken", "harmless")]
+        shown = [str(counts[word]) for word in words]
+        shown.append(f"{fmean(trial.changed for trial in found.trials):.1%}")
+        shown.append(f"{fmean(trial.treated for trial in found.trials):.1%}")
         verdict = "trusted" if found.trusted else found.warning
-        cells = [name, f"{found.clean:.0%}", *map(str, shown), verdict]
+        cells = [name, f"{found.clean:.0%}", *shown, verdict]
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 

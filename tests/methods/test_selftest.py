@@ -1,5 +1,8 @@
 """The self-test: what would be named, missed or mistaken, and when it warns."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -115,16 +118,42 @@ def test_it_warns_of_a_model_that_cannot_be_diagnosed(clean):
 @pytest.mark.parametrize(
     ("trial", "verdict"),
     [
-        (Trial("a", "tokens", "noise", 0.5, 1.0, 0.0), "named"),
-        (Trial("a", "tokens", "noise", 0.5, 0.2, 0.0), "missed"),
-        (Trial("a", "tokens", "noise", 0.5, 0.5, 0.5), "mistaken"),
-        (Trial("a", "tokens", "noise", 0.0, 0.0, 0.0), "harmless"),
+        (Trial("a", "tokens", "noise", 0.5, 0.5, 1.0, 0.0), "named"),
+        (Trial("a", "tokens", "noise", 0.5, 0.5, 0.2, 0.0), "missed"),
+        (Trial("a", "tokens", "noise", 0.5, 0.5, 0.5, 0.5), "mistaken"),
+        (Trial("a", "tokens", "noise", 0.0, 0.0, 0.0, 0.0), "harmless"),
     ],
 )
 def test_verdicts(trial, verdict):
     assert trial.verdict == verdict
     assert SelfTest((trial,), 0.0, 64).trusted == (verdict == "named")
     assert not SelfTest((trial,), 0.5, 64).trusted
+
+
+def test_it_warns_of_treatment_that_makes_things_worse():
+    better, worse = (Trial("a", "tokens", "noise", 0.3, t, 1.0, 0.0) for t in (0.1, 0.5))
+    assert SelfTest((better,), 0.0, 64).trusted
+    found = SelfTest((better, worse), 0.0, 64)
+    assert "makes things worse under a noise (tokens)" in str(found.warning)
+
+
+class Contrary(Watch):
+    """Watches, and answers with another class where something is flagged."""
+
+    @torch.no_grad()
+    def predict(self, batch):
+        found = super().predict(batch)
+        return replace(found, logits=-found.logits) if found.diagnosis.biased else found
+
+
+@pytest.mark.parametrize(("method", "harms"), [(Watch, False), (Contrary, True)])
+def test_treatment_is_judged_by_the_predictions_without_damage(method, harms, clean):
+    tta = dasp.adapt(Toy(seed=1), method)
+    tta.fit(clean)
+    with pytest.warns(UserWarning, match="makes things worse") if harms else nullcontext():
+        found = tta.selftest()
+    assert any(t.treated > t.changed for t in found.trials) == harms
+    assert harms or all(t.treated == t.changed for t in found.trials)
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dasp
-from dasp.core.errors import ContractError, InputError, OptionError
+from dasp.core.errors import InputError, OptionError
 from dasp.methods.dasp import diversity
 from dasp.methods.diagnosis import summaries
 from dasp.methods.triage import (
@@ -322,7 +322,7 @@ def test_a_frozen_call_neither_sees_nor_changes_the_condition(clean):
 
 def test_fit_says_why_it_does_nothing(clean):
     tta = triage()
-    with pytest.raises(ContractError, match="no clean samples of audio, video"):
+    with pytest.raises(InputError, match="no clean samples of audio, video"):
         tta.fit([])
     assert not tta.method.fitted
 

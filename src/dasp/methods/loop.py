@@ -293,23 +293,24 @@ class Adaptation:
         self._fit(source, "tokens")
 
     def selftest(self) -> SelfTest:
-        """Tell whether the diagnosis can be trusted on this model; warn if it cannot.
+        """Tell whether diagnosis and treatment can be trusted on this model; warn if they cannot.
 
         The clean samples of the last `fit` (128 of them are kept for this) are damaged in five
         generic ways per modality, as raw inputs and as tokens: which would be named, which missed,
-        and for which another modality would be blamed? Changes nothing.
+        for which would another modality be blamed, and how many of the predictions for the same
+        samples without damage does treatment bring back? Changes nothing.
         """
-        diagnoser = getattr(self.method, "diagnoser", None)
-        if not isinstance(diagnoser, Diagnoser):
+        if not isinstance(getattr(self.method, "diagnoser", None), Diagnoser):
             raise ContractError(
                 f"{type(self.method).__name__} has no diagnosis that learns from clean samples, "
                 "which selftest() is about."
             )
         with self._in_use():
-            before = self.memory.capture(whole=False)
+            before = self.memory.capture()
             try:
+                self.memory.restore(self.source)
                 with apart(self.method):
-                    found = selftest(self.method, diagnoser, *self._clean)
+                    found = selftest(self.method, *self._clean)
             finally:
                 self.memory.restore(before)
         if found.warning:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dasp.core.contract import token_width
-from dasp.core.errors import ContractError, OptionError
+from dasp.core.errors import InputError, OptionError
 from dasp.core.types import Diagnosis, Fused, Prediction, Step, Tokens
 from dasp.methods.base import METHODS, device_of, full_precision, not_negative, one_of, whole
 from dasp.methods.dasp import AdapterPair, Dasp, Role, RoleOf, mean_prediction
@@ -33,7 +33,8 @@ FULL_BATCH = 64  # samples that are worth the full learning rate
 EVEN_SHARE = 0.5  # of a uniform class mix beside the one that is believed, in the loss
 TEACHES = 0.5  # share of the clean information below which nothing is learned from a prediction
 UNCALIBRATED = 0.5  # strength of `balance` before `fit`, when views may favour some classes
-SOUND = 0.85  # share of the clean agreement from which the source model needs no treatment
+SOUND = 0.5  # share of the clean agreement that a source model must keep where others tell nothing
+SURE = 0.85  # the same, at least, if nobody else sees that classes are few
 ROUNDS = 20  # of expectation and maximisation
 KEEPS = 0.9  # share of the source model's information below which the treatment is given up
 
@@ -287,7 +288,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 10
+    version = 12
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
@@ -350,7 +351,7 @@ class Triage(Dasp):
                 seen[name].append(fused)
                 tokens[name].append(means[name])
         if not rows:
-            raise ContractError(f"fit() was given no clean samples of {', '.join(seen)}.")
+            raise InputError(f"fit() was given no clean samples of {', '.join(seen)}.")
         self.diagnoser.fit(
             {name: torch.cat(parts) for name, parts in tokens.items()},
             {name: joined(parts) for name, parts in seen.items()},
@@ -568,25 +569,29 @@ class Triage(Dasp):
 
         A batch of few classes has a mean token of its own, which may be taken for damage. Before
         `fit`, of two modalities none can tell. After it, the source model is left alone there if it
-        agrees with the healthy modalities nearly as well as on clean samples.
+        agrees with the healthy modalities nearly as well as on clean samples: the less these tell,
+        the more it may lose. If it alone sees few classes, that may be the damage.
         """
-        joint = partial(self.condition.joint, treated=False)
+        ordinary = self._ordinary(state, rows)
         if not self.fitted:
-            if (state != MISSING).sum() > 2 or self._ordinary(state, rows):
+            if (state != MISSING).sum() > 2 or ordinary:
                 return None
             return f"{FEW_CLASSES}: without fit() that looks like damage"
+        joint = partial(self.condition.joint, treated=False)
         few = len(rows) >= RECENT and has_few_classes(joint(rows), joint(self.clean.rows))
-        if not (state == HEALTHY).any() or (self._ordinary(state, rows) and not few):
+        if not (state == HEALTHY).any() or (ordinary and not few):
             return None
-        if (sound := self._soundness(state, rows)) < SOUND:
+        found, expected = self._agreement_of_source(state, rows)
+        needed = max(SOUND + expected, SURE if ordinary else 0)
+        if found < needed * expected:
             return None
-        return f"{FEW_CLASSES}; the source keeps {sound:.0%} of its agreement with the others"
+        kept = found / max(expected, 1e-12)
+        return f"{FEW_CLASSES}; the source keeps {kept:.0%} of its agreement with the others"
 
-    def _soundness(self, state: Tensor, rows: Tensor) -> float:
-        """Return how well the source model agrees with healthy modalities, relative to clean ones.
+    def _agreement_of_source(self, state: Tensor, rows: Tensor) -> tuple[float, float]:
+        """Return how well the source model agrees with healthy modalities, and what is expected.
 
-        What is expected is the agreement on clean samples of the classes that it predicts, so that
-        modalities that tell little cannot blame it.
+        That is the agreement on clean samples of the classes that it predicts.
         """
         weights = self._weights(state, rows) * (state == HEALTHY)
         healthy, source = [], []
@@ -594,7 +599,8 @@ class Triage(Dasp):
             healthy.append(belief(self.condition.views(own), weights).exp())
             source.append(self.condition.joint(own, treated=False).exp())
         agreed = (healthy[1] * source[1]).sum(dim=0) / source[1].sum(dim=0).clamp(min=1e-6)
-        return float((healthy[0] * source[0]).sum() / (source[0] @ agreed).sum())
+        found = (healthy[0] * source[0]).sum(dim=1).mean()
+        return float(found), float((source[0] @ agreed).mean())
 
     def _shifts(self, state: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Return the vector (D,) by which the tokens of each flagged modality are moved.

@@ -268,8 +268,8 @@ def _check_module(model: nn.Module, name: str) -> None:
     known = [known for known, _ in model.named_modules() if known]
     if name not in known:
         near = difflib.get_close_matches(str(name), known, n=5, cutoff=0.4)
-        short = near or [known for known, _ in model.named_children()]
-        raise OptionError(unknown_name(f"module of {type(model).__name__}", str(name), short))
+        short = dict.fromkeys([*near, *(child for child, _ in model.named_children())])
+        raise OptionError(unknown_name(f"module of {type(model).__name__}", str(name), [*short]))
 
 
 def _check_samples(inputs: Inputs, encoders: Mapping[str, str]) -> None:
