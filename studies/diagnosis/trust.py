@@ -214,7 +214,7 @@ def calibration(scores: pd.DataFrame) -> pd.DataFrame:
     for model in scores.model.unique():
         for truth, part in ((1.0, own[own.model == model]), (0.0, clean[clean.model == model])):
             if len(part):
-                sure = part.score.map(sureness)
+                sure = [sureness(*own) for own in zip(part.score, part.fit, strict=True)]
                 parts.append(pd.DataFrame({"p": sure, "truth": truth, "weight": 1 / len(part)}))
     every = pd.concat(parts)
     every["bin"] = (every.p * BINS).astype(int).clip(upper=BINS - 1)

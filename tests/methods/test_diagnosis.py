@@ -75,7 +75,7 @@ def test_any_number_of_modalities_can_be_flagged(known, damaged):
     assert found.biased == set(damaged)
     assert set(found.scores) == set(found.probability) == set(NAMES)
     for name, sure in found.probability.items():
-        assert (sure > sureness(1.0)) == (name in damaged)
+        assert (sure > sureness(1.0, clean=128)) == (name in damaged)
 
 
 @pytest.mark.parametrize("classes", [[0], [CLASSES - 1], [0, 1], [4, 5]])
@@ -349,10 +349,22 @@ def test_the_limit_is_a_quantile_of_f(second, printed):
     assert f_quantile(3, second, 3.0902) == pytest.approx(printed, rel=0.1)
 
 
-def test_agreement_and_sureness():
+def test_two_that_contradict_each_other_agree_on_nothing():
     one, other = torch.tensor([[0.9, 0.1]]).double(), torch.tensor([[0.1, 0.9]]).double()
     assert agreed([one, other])[0] == pytest.approx([0.5, 0.5])
-    values = [sureness(score) for score in (0.0, 0.1, 1.0, 10.0, 1e9)]
+
+
+@pytest.mark.parametrize("clean", [8, 32, 128, 512])
+def test_sureness_rises_with_the_score_and_is_above_half_where_it_is_flagged(clean):
+    values = [sureness(score, clean) for score in (0.0, 0.1, 1.0, 10.0, 1e9)]
     assert values == sorted(values)
     assert values[0] >= 0
+    assert values[2] > 0.5
     assert values[-1] <= 1
+
+
+def test_the_same_score_tells_more_with_fewer_clean_samples():
+    values = [sureness(1.0, clean) for clean in (512, 128, 32)]
+    assert values == sorted(set(values))
+    assert sureness(1.0, 32) == sureness(1.0, 8)
+    assert sureness(1.0, 512) == sureness(1.0, 1000)

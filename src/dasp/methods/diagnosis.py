@@ -57,7 +57,8 @@ ASSUMED = 16.0  # samples that the noise of clean samples counts for in the nois
 RECENT = 8  # samples that are enough to see that the stream has changed
 WIDER = 1.3  # by how much more than chance samples must vary if not all have the same damage
 OUTLYING = 2 / 3  # of the way from the rest to the far ones: what is beyond it is damaged
-SURENESS = 4.0, 1.0  # slope and offset of the log-odds of damage, by the logarithm of the score
+SURENESS = 4.0, 0.3  # slope and offset of the log-odds of damage, by the logarithm of the score
+FEWER = -0.8, 1.2  # what is added to both for a quarter of the 512 clean samples, at most twice
 
 
 def summaries(tokens: Tokens) -> dict[str, Tensor]:
@@ -155,6 +156,11 @@ class Clean(nn.Module):
         )
         for place, mix in enumerate(mixes):
             self._given(place).fit(self._with_agreement(rows, own, mix, place), mix, every)
+
+    @property
+    def count(self) -> int:
+        """The number of clean samples."""
+        return len(self.given_own.mix)
 
     def look(self, seen: Tensor, alone: Fused) -> Tensor:
         """Return the scaled features of samples: summaries (B, 1 + S, D) and alone → (B, 5)."""
@@ -407,9 +413,13 @@ def f_quantile(first: int, second: float, surprise: float) -> float:
     return ((q + math.sqrt(q * q - p * r)) / p) ** 3
 
 
-def sureness(score: float) -> float:
-    """Return the probability that a modality with this score is damaged."""
-    slope, offset = SURENESS
+def sureness(score: float, clean: int) -> float:
+    """Return the probability that a modality with this score is damaged.
+
+    With fewer clean samples the limit is higher, so that a score tells more.
+    """
+    quarters = min(max(math.log(MOST / clean, 4), 0), 2)
+    slope, offset = (most + quarters * more for most, more in zip(SURENESS, FEWER, strict=True))
     return 1 / (1 + math.exp(-min(max(slope * math.log(max(score, 1e-6)) + offset, -50), 50)))
 
 
@@ -473,7 +483,7 @@ class Diagnoser(nn.Module):
         scores = self._scores(names, seen, mixed)
         flagged = frozenset(name for name, score in scores.items() if score > 1)
         over = {name: score - 1 for name, score in scores.items()}
-        sure = {name: sureness(score) for name, score in scores.items()}
+        sure = {name: sureness(score, self._of(name).count) for name, score in scores.items()}
         samples = self._samples(flagged, last, newest) if mixed else {}
         return Diagnosis(scores, over, flagged, sure, samples)
 
