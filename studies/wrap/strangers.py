@@ -4,13 +4,15 @@
     python studies/wrap/strangers.py --kinds gru --seeds 0
     python studies/wrap/strangers.py --classes 1      # batches of one class each
     python studies/wrap/strangers.py --classes 1 --weak 0.2    # one good sensor, the others poor
+    python studies/wrap/strangers.py --classes 1 --together    # all sensors damaged at once
 
 The models fuse by concatenation, have no normalisation, and are trained on synthetic series with
 the joint loss alone: no sensor is ever absent in training, so that the prediction of one sensor
 alone, through `dasp.wrap`, favours some classes. Each sensor is damaged in five ways, three batches
-of 64 each, twice over; nothing is reset. Prints the accuracy of each variant, the rate that
-`lr="auto"` chose, the share of batches of which exactly the damaged sensor is flagged, and where
-triage gains least over Source. docs/own_model.md has the table.
+of 64 each, twice over (or all of them in the same way at once); nothing is reset. Prints the
+accuracy of each variant, the rate that `lr="auto"` chose, the share of batches of which exactly the
+damaged sensors are flagged, and where triage gains least over Source. docs/own_model.md has the
+table.
 """
 
 from collections import defaultdict
@@ -138,17 +140,17 @@ def trained(kind: str, world: World, seed: int) -> nn.Module:
 
 
 def stream(
-    world: World, seed: int, classes: int
-) -> Iterator[tuple[str, str, dict[str, Tensor], Tensor]]:
-    """Yield the damaged sensor, its damage, inputs and labels of each batch."""
+    world: World, seed: int, classes: int, together: bool
+) -> Iterator[tuple[tuple[str, ...], str, dict[str, Tensor], Tensor]]:
+    """Yield the damaged sensors, their damage, inputs and labels of each batch."""
     number = 0
-    for sensor in [*world.patterns] * 2:
+    for sensors in [tuple(world.patterns)] * 2 if together else [(n,) for n in world.patterns] * 2:
         for kind, damage in DAMAGES.items():
             for _ in range(3):
                 number += 1
                 inputs, labels = world.draw(7_000_000 + 1_000 * seed + number, classes=classes)
-                inputs[sensor] = damage(inputs[sensor], torch.Generator().manual_seed(number))
-                yield sensor, kind, inputs, labels
+                draws = torch.Generator().manual_seed(number)
+                yield sensors, kind, inputs | {n: damage(inputs[n], draws) for n in sensors}, labels
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,8 @@ class Options:
     """Per batch."""
     weak: float = 1.0
     """Strength of what all sensors but the first have to tell."""
+    together: bool = False
+    """Damage all sensors at once."""
 
 
 def main(options: Options) -> None:
@@ -189,11 +193,12 @@ def row(options: Options, kind: str, count: int, seed: int) -> str:
         if fit:
             tta.fit([world.draw(5_000_000 + seed, options.fit)[0]])
         hits, flags = defaultdict[str, list[float]](list), []
-        for sensor, damage, inputs, labels in stream(world, seed, options.classes):
+        batches = stream(world, seed, options.classes, options.together)
+        for sensors, damage, inputs, labels in batches:
             out = tta(inputs)
             share = float((out.logits.argmax(dim=1) == labels).float().mean())
-            hits[f"{sensor} {damage}"].append(share)
-            flags.append(out.diagnosis is not None and out.diagnosis.biased == {sensor})
+            hits[f"{', '.join(sensors)} {damage}"].append(share)
+            flags.append(out.diagnosis is not None and out.diagnosis.biased == {*sensors})
         right[variant] = {place: 100 * sum(own) / len(own) for place, own in hits.items()}
         cells.append(f"{sum(right[variant].values()) / len(hits):.1f}")
         if variant == "triage":

@@ -202,7 +202,7 @@ def test_a_state_carries_all(known):
 
 def test_too_few_or_equal_clean_samples_are_refused():
     tokens, alone = world(5)
-    with pytest.raises(InputError, match="5 clean samples, which is too few"):
+    with pytest.raises(InputError, match="5 clean samples: give 128, and at least 8"):
         Diagnoser(NAMES, 0, 0.01).fit(summaries(tokens), alone)
     tokens, alone = world(32)
     alone["video"] = Fused(torch.ones(32, WIDTH), alone["video"].logits)

@@ -137,6 +137,13 @@ def test_it_warns_of_treatment_that_makes_things_worse():
     assert "makes things worse under a noise (tokens)" in str(found.warning)
 
 
+def test_one_modality_that_is_mostly_missed_is_not_made_up_for_by_others():
+    named = [Trial("b", s, "noise", 0.3, 0.3, 1.0, 0.0) for s in ("inputs", "tokens")] * 10
+    missed = [Trial("a", "inputs", word, 0.3, 0.3, 0.0, 0.0) for word in ("noise", "gain", "blur")]
+    assert SelfTest((*named, missed[0]), 0.0, 64).trusted
+    assert SelfTest((*named, *missed), 0.0, 64).warning == "it misses 3 of 3 damages of a (inputs)."
+
+
 class Contrary(Watch):
     """Watches, and answers with another class where something is flagged."""
 

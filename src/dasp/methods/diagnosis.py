@@ -448,7 +448,7 @@ class Diagnoser(nn.Module):
         """Learn from `summaries` {name: (n, 1 + S, D)} of clean samples and each modality alone."""
         count = len(next(iter(known.values())))
         if count < FEWEST:
-            raise InputError(f"fit() got {count} clean samples, which is too few: give 128.")
+            raise InputError(f"fit() got {count} clean samples: give 128, and at least {FEWEST}.")
         kept = torch.linspace(0, count - 1, min(count, MOST)).round().long()
         views = {n: Fused(f.embedding.cpu()[kept], f.logits.cpu()[kept]) for n, f in alone.items()}
         shares = {name: _plain(view.logits.softmax(dim=1)) for name, view in views.items()}

@@ -25,6 +25,7 @@ KEPT = 128  # clean samples that are kept for it
 DRAWS = 8  # batches per half and damage, each of half of its samples
 COSTLY = 0.02  # share of predictions that a damage must change to count
 MOST_CLEAN, MOST_MISTAKEN, MOST_MISSED = 0.1, 0.1, 0.2  # shares up to which it is trusted
+MOST_BLIND = 0.5  # the share missed of one modality's raw inputs, or tokens
 MOST_HARMED = 0.1  # share of predictions that treatment may change for the worse
 
 Damage = Callable[[Tensor, torch.Generator], Tensor]
@@ -109,6 +110,13 @@ class SelfTest:
             return f"another modality is blamed for {_listed(mistaken)}."
         if len(missed) > MOST_MISSED * len(costly):
             return f"it misses {len(missed)} of {len(costly)} damages: {_listed(missed)}."
+        for kind in dict.fromkeys((trial.modality, trial.space) for trial in missed):
+            own, all_of = (
+                [trial for trial in some if (trial.modality, trial.space) == kind]
+                for some in (missed, costly)
+            )
+            if len(own) >= 2 and len(own) > MOST_BLIND * len(all_of):
+                return f"it misses {len(own)} of {len(all_of)} damages of {kind[0]} ({kind[1]})."
         if not costly:
             return "no damage changed a prediction: are these real inputs of this model?"
         harmed = [trial for trial in self.trials if trial.treated > trial.changed + MOST_HARMED]
