@@ -32,13 +32,16 @@ WAYS = (
 
 
 class Told(Triage):
-    """Triage that does all its work, and then is told what to flag and to learn."""
+    """Triage that does all its work, and then is told what to flag, to treat and to learn."""
 
     flagged: frozenset[str] = frozenset()
 
     def _diagnose(self, batch, remember):
         source, diagnosis = super()._diagnose(batch, remember)
         return source, dataclasses.replace(diagnosis, biased=self.flagged)
+
+    def _cannot_treat(self, state, rows):
+        super()._cannot_treat(state, rows)
 
     def _cannot_teach(self, state, rows):
         super()._cannot_teach(state, rows)

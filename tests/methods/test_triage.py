@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dasp
 from dasp.core.errors import InputError, OptionError
@@ -14,7 +16,7 @@ from dasp.methods.triage import (
     Triage,
     belief,
     class_mix,
-    common_classes,
+    concordance,
     contradiction,
     divergence_from_mix,
     has_few_classes,
@@ -117,15 +119,25 @@ def test_few_classes_are_seen():
     assert not has_few_classes(own[:1])
 
 
-def test_views_that_favour_different_classes_have_none_in_common():
-    """Damage makes a view favour some classes; only if they are few do all views agree on them."""
-    rows, labels = views(count=600)
-    assert common_classes(rows) == pytest.approx(1 / CLASSES, rel=0.1)
-    assert common_classes(rows[labels == 2]) > 2 / CLASSES
-    for place in range(3):  # each view now says one class only, and not the same
-        rows[:, place] = rows[labels == place][:1, place]
-    assert common_classes(rows) < 2 / CLASSES
-    assert common_classes(rows[:, :1]) == 0
+@given(seed=st.integers(0, 100), count=st.integers(40, 200))
+def test_views_of_several_classes_agree_sample_by_sample_and_those_of_one_do_not(seed, count):
+    rows, labels = views(count=count * CLASSES, accuracy=(0.7, 0.6), seed=seed)
+    covariance, score = concordance(rows)
+    assert covariance > 0.1
+    assert score > 3
+    _, of_one_class = concordance(rows[labels == 2])
+    assert of_one_class < 5  # by chance, about a standard normal variable
+    shuffled = rows.clone()
+    shuffled[:, 1] = rows[
+        torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed)), 1
+    ]
+    assert concordance(shuffled)[1] < 5
+
+
+def test_a_view_that_says_the_same_of_all_samples_agrees_with_none():
+    rows, _ = views(count=100)
+    rows[:, 0] = rows[0, 0]
+    assert concordance(rows[:, :2]) == pytest.approx((0, 0), abs=1e-4)
 
 
 def test_diversity_towards_a_mix_is_a_divergence():
@@ -222,16 +234,18 @@ def test_a_treated_view_is_used_if_the_others_say_that_it_is_worth_more(treatmen
     with torch.no_grad():
         alone = {name: tta.model.fuse({name: value}) for name, value in before.items()}
         rows = method._rows(before, alone)
-        found = method._with_treated_views(state, rows, before, lambda _: after)
+        method._write_treated_views(state, rows, before, lambda _: after)
+        found = method._with_treated_views(state, rows, len(rows))
         treated = method._rows(after, {n: tta.model.fuse({n: v}) for n, v in after.items()})
     expected = treated if treatment == "mends" else rows
     assert torch.equal(method.condition.views(found), method.condition.views(expected))
-    two = method._with_treated_views(torch.tensor([2, 1, 0]), rows, before, lambda _: after)
+    two = method._with_treated_views(torch.tensor([2, 1, 0]), rows, len(rows))
     assert torch.equal(two, rows)  # one other view cannot vouch for it
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_treatment_that_leaves_nothing_to_tell_is_given_up(clean, frozen):
+def test_a_treatment_that_leaves_nothing_to_tell_is_given_up(clean, frozen, monkeypatch):
+    monkeypatch.setattr(Triage, "_unconfirmed", lambda *_: None)
     tta, source = triage(), dasp.adapt(Toy(seed=1), "source")
     tta.fit(clean)
     batch = hurt(hurt(SyntheticWorld().draw(64, seed=6).inputs), "video")
@@ -251,7 +265,8 @@ def test_a_treatment_that_leaves_nothing_to_tell_is_given_up(clean, frozen):
     assert tta(batch).rollback is None
 
 
-def test_nothing_is_learned_from_predictions_that_tell_little(clean):
+def test_nothing_is_learned_from_predictions_that_tell_little(clean, monkeypatch):
+    monkeypatch.setattr(Triage, "_unconfirmed", lambda *_: None)
     tta = triage()
     tta.fit(clean)
     both = {name: 1e-4 * value for name, value in SyntheticWorld().draw(64, seed=6).inputs.items()}
@@ -494,6 +509,27 @@ def test_a_model_that_favours_classes_without_a_modality_is_not_harmed(again):
         for name, logits in (("triage", out.logits), ("source", source.on_tokens(tokens).logits)):
             right[name] += int((logits.argmax(dim=1) == labels).sum())
     assert right["triage"] > right["source"] + 20
+
+
+@pytest.mark.parametrize("learn", [True, False])
+@pytest.mark.parametrize(("only", "size"), [(None, 64), (2, 64), (None, 12)])
+def test_all_modalities_are_treated_only_if_they_confirm_each_other(only, size, learn):
+    """Both favour some classes; samples of one class have another mean than the clean ones."""
+    tta = dasp.adapt(Lopsided(), "triage", learn=learn)
+    tta.fit_on_tokens([lopsided_world(256, 0)[0]])
+    tokens, labels = lopsided_world(size, 1, offset=6.0, only=only)
+    tokens["video"] = tokens["video"] + 6.0 * (torch.arange(CLASSES) > 3)
+    with tta.frozen():
+        alone = tta.on_tokens(tokens)
+    outcome, untreated = tta.on_tokens(tokens), dasp.adapt(Lopsided(), "source").on_tokens(tokens)
+    torch.testing.assert_close(alone.logits, outcome.logits)
+    assert outcome.diagnosis.biased == {"audio", "video"}
+    if only is None and size > 16:
+        right = [(found.logits.argmax(dim=1) == labels).sum() for found in (outcome, untreated)]
+        assert right[0] >= right[1] + 10
+    else:
+        assert "none confirms" in outcome.skipped
+        assert torch.equal(outcome.logits, untreated.logits)
 
 
 def test_batches_of_one_class_are_not_harmed():

@@ -544,7 +544,7 @@ class Loop:
             return step
         lr = method.default_lr
         # In full precision: autocast, in which tokens were encoded, would hide small changes.
-        like = next(method.model.parameters()).dtype
+        like = next(method.model.parameters(), torch.empty(0)).dtype
         exact = {n: v.to(like) if v.is_floating_point() else v for n, v in batch.items()}
         for _ in range(TRIALS):
             method.follows = frozenset()

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import cast
 
 import torch
@@ -36,7 +37,9 @@ UNCALIBRATED = 0.5  # strength of `balance` before `fit`, when views may favour 
 SOUND = 0.5  # share of the clean agreement that a source model must keep where others tell nothing
 SURE = 0.85  # the same, at least, if nobody else sees that classes are few
 ROUNDS = 20  # of expectation and maximisation
-KEEPS = 0.9  # share of the source model's information below which the treatment is given up
+KEEPS = 0.9  # share of the untreated information or agreement below which treatment is given up
+AGREES = 3.0  # deviations from chance of views that confirm a treatment
+FAINT = 0.01  # deviation of a probability that is hardly more than none
 
 FEW = 32  # clean samples; of fewer, `fit` warns
 FEW_CLASSES = "classes are few or come in an order"
@@ -147,15 +150,23 @@ def class_mix(rows: Tensor, usual: Tensor) -> Tensor:
     return mix
 
 
-def common_classes(views: Tensor) -> float:
-    """Return Σ_c of the product of two views' mean predictions, on average over pairs (n, M, C).
+def concordance(views: Tensor) -> tuple[float, float]:
+    """Return how well views (n, M, C) agree sample by sample, and how surely that is no chance.
 
-    It is 1/C for even classes, also if one of the views favours some; 0 if there is one view only.
+    The first is the covariance of two views' probabilities, summed over classes. The second is the
+    same of standardised probabilities, in standard deviations over all ways to pair the samples of
+    one view with those of the other. Samples of one class agree by chance only, whatever their
+    views say; so do views of which one tells nothing.
     """
-    mean = views.exp().mean(dim=0)
-    pairs = torch.triu(mean @ mean.T, diagonal=1)
-    count = len(mean) * (len(mean) - 1) / 2
-    return float(pairs.sum()) / max(count, 1)
+    shares = views.exp()
+    centred = shares - shares.mean(dim=0)
+    scaled = centred / (centred.square().mean(dim=0).sqrt() + FAINT)
+    found, score, variance = 0.0, 0.0, 0.0
+    for one, other in combinations(range(views.shape[1]), 2):
+        found += float((centred[:, one] * centred[:, other]).sum(dim=1).mean())
+        score += float((scaled[:, one] * scaled[:, other]).sum(dim=1).mean())
+        variance += float((scaled[:, one] @ scaled[:, other].T).square().sum())
+    return found, score * len(views) * math.sqrt((len(views) - 1) / max(variance, 1e-12))
 
 
 # The condition that the stream is in
@@ -164,20 +175,20 @@ def common_classes(views: Tensor) -> float:
 class ConditionMemory(nn.Module):
     """The last samples of the present condition, one row each.
 
-    A row has the views, the joint predictions with and without treatment, and the mean tokens. A
-    condition is a set of flagged modalities and a mean token of each of them. The rows are a
-    buffer, so resets and saved states cover them.
+    A row has the views with and without treatment, the joint predictions with and without it, and
+    the mean tokens. A condition is a set of flagged modalities and a mean token of each of them.
+    The rows are a buffer, so resets and saved states cover them.
     """
 
     state: Tensor  # (M,) MISSING, HEALTHY or FLAGGED
-    rows: Tensor  # (n, M·C + 2·C + widths), oldest first
+    rows: Tensor  # (n, 2·M·C + 2·C + widths), oldest first
 
     def __init__(self, widths: Mapping[str, int], classes: int) -> None:
         super().__init__()
         self.widths, self.names, self.classes = dict(widths), list(widths), classes
         self.capacity = MEMORY * classes
         self.register_buffer("state", torch.zeros(len(widths), dtype=torch.int64))
-        total = (len(widths) + 2) * classes + sum(widths.values())
+        total = 2 * (len(widths) + 1) * classes + sum(widths.values())
         self.register_buffer("rows", torch.zeros(0, total))
 
     def joined(self, state: Tensor, rows: Tensor) -> Tensor:
@@ -196,22 +207,22 @@ class ConditionMemory(nn.Module):
         kept = rows[-self.capacity :] if (state == FLAGGED).any() else rows[:0]
         self.state, self.rows = state.clone(), kept.detach().clone()
 
-    def views(self, rows: Tensor) -> Tensor:
+    def views(self, rows: Tensor, treated: bool = False) -> Tensor:
         """Return the log-probabilities of each modality alone (n, M, C), 0 if it is missing.
 
         Like `joint`, it is a view to write to.
         """
         size = len(self.widths), self.classes
-        return rows[:, : size[0] * size[1]].view(len(rows), *size)
+        return rows[:, : 2 * size[0] * size[1]].view(len(rows), 2, *size)[:, int(treated)]
 
     def joint(self, rows: Tensor, treated: bool = True) -> Tensor:
         """Return the log-probabilities (n, C) of all modalities together; a view to write to."""
-        start = (len(self.widths) + (not treated)) * self.classes
+        start = (2 * len(self.widths) + (not treated)) * self.classes
         return rows[:, start : start + self.classes]
 
     def means(self, rows: Tensor) -> dict[str, Tensor]:
         """Return the mean token of each modality {name: (n, D)}, 0 if it is missing."""
-        start, found = (len(self.widths) + 2) * self.classes, {}
+        start, found = 2 * (len(self.widths) + 1) * self.classes, {}
         for name, width in self.widths.items():
             found[name] = rows[:, start : start + width]
             start += width
@@ -264,8 +275,9 @@ class Triage(Dasp):
     `learn=False`, no gradients. `fit` on clean samples (128 are enough, 32 are few) teaches it what
     healthy modalities look like, how well they agree, and where their tokens lie.
 
-    If nothing is flagged, it predicts what the source model predicts; so it does before `fit` if a
-    model of two modalities sees few classes. Otherwise:
+    If nothing is flagged, it predicts what the source model predicts; so it does before `fit` where
+    classes are few, and where all modalities are flagged but none confirms the treatment of
+    another. Otherwise:
 
     - `align`: the tokens of flagged modalities are moved to the clean mean (after `fit` only);
     - `believe`: the joint prediction is multiplied by the product of the modalities' own
@@ -288,7 +300,7 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 12
+    version = 13
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
@@ -380,12 +392,10 @@ class Triage(Dasp):
             self.condition.remember(state, own[:0])
             answer = self._answer_mixed(own, untreated, diagnosis)
             return Step(answer, diagnosis=diagnosis, skipped=_count(diagnosis.samples))
-        rows, adapt = self._plan(state, own, diagnosis)
-        self._write(rows, untreated, untreated)
-        if why := self._cannot_treat(state, rows):
+        rows, adapt, why = self._plan(diagnosis, own, batch, untreated)
+        if why:
             self.condition.remember(state, rows)
             return Step(untreated, diagnosis=diagnosis, skipped=why)
-        rows = self._with_treated_views(state, rows, batch, adapt)
         passes = LearningPasses(self, batch, adapt, alone) if self.learn else None
         logits = passes.logits.detach() if passes else adapted_logits(self, batch, adapt)
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
@@ -420,11 +430,9 @@ class Triage(Dasp):
         del source  # it holds much memory
         if diagnosis.samples:
             return Prediction(self._answer_mixed(own, untreated, diagnosis), diagnosis)
-        rows, adapt = self._plan(state, own, diagnosis)
-        self._write(rows, untreated, untreated)
-        if self._cannot_treat(state, rows):
+        rows, adapt, why = self._plan(diagnosis, own, batch, untreated)
+        if why:
             return Prediction(untreated, diagnosis)
-        rows = self._with_treated_views(state, rows, batch, adapt)
         logits = adapted_logits(self, batch, adapt)
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Prediction(spoilt, diagnosis)
@@ -445,11 +453,9 @@ class Triage(Dasp):
         source, diagnosis = self._diagnose(batch, remember=False)
         if not diagnosis.biased or diagnosis.samples:
             return dict(batch)
-        own, state = self._rows(batch, source.alone), self._state(diagnosis)
-        rows, adapt = self._plan(state, own, diagnosis)
-        untreated = source.joint()
-        self._write(rows, untreated, untreated)
-        return dict(batch if self._cannot_treat(state, rows) else adapt(batch))
+        own = self._rows(batch, source.alone)
+        _, adapt, why = self._plan(diagnosis, own, batch, source.joint())
+        return dict(batch if why else adapt(batch))
 
     @torch.no_grad()
     def _diagnose(self, batch: Tokens, remember: bool) -> tuple[SourcePasses, Diagnosis]:
@@ -464,15 +470,25 @@ class Triage(Dasp):
         with full_precision(next(iter(batch.values()))):
             return source, self.diagnoser(batch, source.alone, remember, self.group)
 
-    def _plan(self, state: Tensor, own: Tensor, diagnosis: Diagnosis) -> tuple[Tensor, Adapt]:
-        """Return the rows of the condition, those of this batch last, and how tokens are treated.
+    def _plan(
+        self, diagnosis: Diagnosis, own: Tensor, batch: Tokens, untreated: Tensor
+    ) -> tuple[Tensor, Adapt, str | None]:
+        """Return the rows of the condition, how tokens are treated, and why not to, or None.
 
-        A call inside `frozen()` knows its own rows only.
+        The rows of this batch are the last ones. A call inside `frozen()` knows no others.
         """
+        state = self._state(diagnosis)
         rows = own if self.frozen else self.condition.joined(state, own)
+        self._write(rows, untreated, untreated)
         with full_precision(rows):
             shifts = self._shifts(state, rows)
-        return rows, partial(self._treat, roles=self._roles(diagnosis), shifts=shifts)
+        adapt = partial(self._treat, roles=self._roles(diagnosis), shifts=shifts)
+        if why := self._cannot_treat(state, rows):
+            return rows, adapt, why
+        self._write_treated_views(state, rows, batch, adapt)
+        if why := self._unconfirmed(state, rows):
+            return rows, adapt, why
+        return self._with_treated_views(state, rows, len(own)), adapt, None
 
     def _rows(self, batch: Tokens, alone: Mapping[str, Fused]) -> Tensor:
         """Return the rows (B, W) of all ranks' samples; joint predictions are still 0."""
@@ -486,7 +502,7 @@ class Triage(Dasp):
             batch[name].mean(dim=1).to(like) if name in batch else like.new_zeros(count, width)
             for name, width in self.condition.widths.items()
         ]
-        return self.group.gather(torch.cat([*views, empty, empty, *means], dim=1))
+        return self.group.gather(torch.cat([*views, *views, empty, empty, *means], dim=1))
 
     def _view(self, place: int, logits: Tensor) -> Tensor:
         """Return the log-probabilities (B, C) of one modality alone, as they are remembered."""
@@ -545,38 +561,31 @@ class Triage(Dasp):
 
         Where they are few, whatever favours some of them may be right. Healthy modalities tell;
         after `fit`, they or all that is believed should see classes as often as in clean samples.
-        Damaged ones favour some classes, but not the same: if all are flagged, classes are few if
-        the views agree on them.
+        Without a healthy one, `_unconfirmed` decides.
         """
-        weights, views = self._weights(state, rows), self.condition.views
+        weights, views, healthy = self._weights(state, rows), self.condition.views, state == HEALTHY
         if not is_steady(belief(views(rows), weights)):
             return False
-        healthy, present = state == HEALTHY, state != MISSING
-        if healthy.any() and not self.fitted:
+        if not healthy.any():
+            return True
+        if not self.fitted:
             return not has_few_classes(belief(views(rows), weights * healthy))
-        if healthy.any():
-            return any(
-                have_same_mix(belief(views(rows), own), belief(views(self.clean.rows), own))
-                for own in (weights * healthy, weights)
-            )
-        usual = 1 / self.condition.classes
-        if self.fitted and present.sum() > 1:
-            usual = common_classes(views(self.clean.rows)[:, present])
-        return common_classes(views(rows)[:, present]) <= 2 * usual
+        return any(
+            have_same_mix(belief(views(rows), own), belief(views(self.clean.rows), own))
+            for own in (weights * healthy, weights)
+        )
 
     def _cannot_treat(self, state: Tensor, rows: Tensor) -> str | None:
         """Return why nothing should be treated, or None.
 
-        A batch of few classes has a mean token of its own, which may be taken for damage. Before
-        `fit`, of two modalities none can tell. After it, the source model is left alone there if it
-        agrees with the healthy modalities nearly as well as on clean samples: the less these tell,
-        the more it may lose. If it alone sees few classes, that may be the damage.
+        A batch of few classes has a mean token of its own, which may be taken for damage; before
+        `fit`, always. After it, the source model is left alone there if it agrees with the healthy
+        modalities nearly as well as on clean samples: the less these tell, the more it may lose. If
+        it alone sees few classes, that may be the damage.
         """
         ordinary = self._ordinary(state, rows)
         if not self.fitted:
-            if (state != MISSING).sum() > 2 or ordinary:
-                return None
-            return f"{FEW_CLASSES}: without fit() that looks like damage"
+            return None if ordinary else f"{FEW_CLASSES}: without fit() that looks like damage"
         joint = partial(self.condition.joint, treated=False)
         few = len(rows) >= RECENT and has_few_classes(joint(rows), joint(self.clean.rows))
         if not (state == HEALTHY).any() or (ordinary and not few):
@@ -641,10 +650,18 @@ class Triage(Dasp):
         return self._adapt(moved, roles) if self.learn else moved
 
     @torch.no_grad()
-    def _with_treated_views(
+    def _write_treated_views(
         self, state: Tensor, rows: Tensor, batch: Tokens, adapt: Adapt
-    ) -> Tensor:
-        """Return the rows with this batch's views of treated tokens where those are worth more.
+    ) -> None:
+        """Write this batch's views of treated tokens into the last rows, where they are of use."""
+        if self.fitted and ((state != MISSING).sum() > 2 or not (state == HEALTHY).any()):
+            for place in (state == FLAGGED).nonzero()[:, 0].tolist():
+                name = self.condition.names[place]
+                own = self._view(place, adapted_logits(self, {name: batch[name]}, adapt))
+                self.condition.views(rows, treated=True)[-len(own) :, place] = own
+
+    def _with_treated_views(self, state: Tensor, rows: Tensor, count: int) -> Tensor:
+        """Return rows in which the last views are those of treated tokens if these are worth more.
 
         Only others can tell that, so it takes three modalities, and clean samples to compare with.
         """
@@ -652,16 +669,30 @@ class Triage(Dasp):
         if not self.fitted or present.sum() < 3:
             return rows
         reliable, told = self._worth(present, rows)
-        best = rows.clone()
+        best, own = rows.clone(), self.condition.views(rows, treated=True)[-count:]
         for place in (state == FLAGGED).nonzero()[:, 0].tolist():
-            name = self.condition.names[place]
-            own = self._view(place, adapted_logits(self, {name: batch[name]}, adapt))
             trial = rows.clone()
-            self.condition.views(trial)[-len(own) :, place] = own
+            self.condition.views(trial)[-count:, place] = own[:, place]
             here, (treated, tells) = int(present[:place].sum()), self._worth(present, trial)
             if treated[here] * tells[here] > reliable[here] * told[here]:
-                self.condition.views(best)[-len(own) :, place] = own
+                self.condition.views(best)[-count:, place] = own[:, place]
         return best
+
+    def _unconfirmed(self, state: Tensor, rows: Tensor) -> str | None:
+        """Return why a treatment of all modalities is given up, or None.
+
+        No healthy one tells whether classes are few, so that their mean tokens are where they
+        should be. But a treatment that is right lets views of different modalities agree, sample
+        by sample: more than by chance, and about as well as without it.
+        """
+        present = state != MISSING
+        if not self.fitted or (state == HEALTHY).any() or present.sum() < 2:
+            return None
+        untreated, _ = concordance(self.condition.views(rows)[:, present])
+        treated, score = concordance(self.condition.views(rows, treated=True)[:, present])
+        if len(rows) >= 2 * RECENT and score > AGREES and treated >= KEEPS * untreated:
+            return None
+        return f"all are flagged, and none confirms the treatment of another ({len(rows)} samples)"
 
     # Prediction
 
