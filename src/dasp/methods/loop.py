@@ -261,7 +261,7 @@ class Adaptation:
         with self._in_use():
             before = self.memory.capture(whole=False)
             try:
-                return self._loop.run_alone(batch, kind)
+                return self._loop.run_alone(batch, kind, self._turns.frozen)
             finally:
                 self.memory.restore(before)
 
@@ -619,17 +619,20 @@ class Loop:
         lr = self.memory.rate.value if updated else None
         return Outcome(shown, step.diagnosis, updated, loss, lr=lr, skipped=step.skipped, **why)
 
-    def run_alone(self, batch: Inputs, kind: str) -> dict[str, Tensor]:
+    def run_alone(self, batch: Inputs, kind: str, frozen: bool) -> dict[str, Tensor]:
         """Check a batch and predict from each of its modalities by itself: {name: (B, C)}."""
-        method = self.method
-        with method.group.together():
-            batch = checked(batch, method, kind)
-            self._meet(batch, f"{kind} alone")
-            tokens = self._prepared(batch, kind)
-            with torch.no_grad(), self._precision(), method.predicting():
-                owner = type(method) if learns_from(method, tokens) else Method
-                adapted = owner.adapted_tokens(method, tokens)
-                return {name: method.fuse({name: own}).logits for name, own in adapted.items()}
+        method, self.method.frozen = self.method, frozen
+        try:
+            with method.group.together():
+                batch = checked(batch, method, kind)
+                self._meet(batch, f"{kind} alone")
+                tokens = self._prepared(batch, kind)
+                with torch.no_grad(), self._precision(), method.predicting():
+                    owner = type(method) if learns_from(method, tokens) else Method
+                    adapted = owner.adapted_tokens(method, tokens)
+                    return {name: method.fuse({name: own}).logits for name, own in adapted.items()}
+        finally:
+            method.frozen = False
 
     @torch.no_grad()
     def _predict(self, batch: Tokens) -> Prediction:

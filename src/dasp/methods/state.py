@@ -2,7 +2,7 @@
 
 A saved state is one plain dict, or the safetensors file that holds it and a checksum:
 
-    {"format", "method", "hyper": {option: text}, "model": hash of the source weights,
+    {"format", "method", "version", "hyper": {option: text}, "model": hash of the source weights,
      "batch_index": batches since the last reset, "counters": of the run so far,
      "tensors": {"weight/…", "buffer/…", "optimizer/<weight>/<key>"} on the CPU}
 
@@ -29,9 +29,14 @@ from dasp.methods.base import METHODS, Method, device_of, hyperparameters, whole
 from dasp.methods.rate import LearningRate, Rate
 from dasp.service.events import Recorder
 
-FORMAT = "dasp-state-2"
+FORMAT = "dasp-state-3"
 MANY = 2**62  # more than any counter reaches
-OTHER = {"method": "another method", "hyper": "other options", "model": "another model"}
+OTHER = {
+    "method": "another method",
+    "version": "another version of the method",
+    "hyper": "other options",
+    "model": "another model",
+}
 State = dict[str, Any]
 
 
@@ -238,7 +243,8 @@ class Memory:
                 difference = _difference(state.get(key, ""), value)
                 raise StateError(
                     f"{where} was saved with {OTHER[key]}: {difference}. Load it into an "
-                    "adaptation with the same method, hyper-parameters and source weights."
+                    "adaptation with the same method, hyper-parameters and source weights, by the "
+                    "version of dasp that wrote it."
                 )
         index, tensors = state.get("batch_index"), state.get("tensors")
         if type(index) is not int or not 0 <= index < MANY or not isinstance(tensors, dict):
@@ -277,7 +283,8 @@ class Memory:
     def _belonging(self) -> State:
         if self._source_digest is None:  # hashed once
             self._source_digest = self.digest(self.source())
-        return {**describe(self.method), "model": self._source_digest}
+        version = str(type(self.method).version)
+        return {**describe(self.method), "version": version, "model": self._source_digest}
 
 
 def describe(method: Method) -> State:

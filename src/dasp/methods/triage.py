@@ -43,6 +43,7 @@ FAINT = 0.01  # deviation of a probability that is hardly more than none
 
 FEW = 32  # clean samples; of fewer, `fit` warns
 FEW_CLASSES = "classes are few or come in an order"
+ALL_FLAGGED = "all modalities are flagged"
 
 MISSING, HEALTHY, FLAGGED = 0, 1, 2
 
@@ -150,23 +151,29 @@ def class_mix(rows: Tensor, usual: Tensor) -> Tensor:
     return mix
 
 
-def concordance(views: Tensor) -> tuple[float, float]:
-    """Return how well views (n, M, C) agree sample by sample, and how surely that is no chance.
+def covariance(views: Tensor) -> float:
+    """Return the covariance of probabilities of two views, summed over pairs and classes."""
+    centred = views.exp() - views.exp().mean(dim=0)
+    pairs = combinations(centred.unbind(dim=1), 2)
+    return sum(float((one * other).sum(dim=1).mean()) for one, other in pairs)
 
-    The first is the covariance of two views' probabilities, summed over classes. The second is the
-    same of standardised probabilities, in standard deviations over all ways to pair the samples of
-    one view with those of the other. Samples of one class agree by chance only, whatever their
-    views say; so do views of which one tells nothing.
+
+def concordance(views: Tensor) -> float:
+    """Return how surely views (n, M, C) agree sample by sample.
+
+    That is Σ over pairs of views, samples and classes of the product of their standardised
+    probabilities, in standard deviations over all ways to pair the samples of one view with those
+    of the other. Samples of one class agree by chance only, whatever their views say; so do those
+    of a view that tells nothing.
     """
-    shares = views.exp()
-    centred = shares - shares.mean(dim=0)
+    centred = views.exp() - views.exp().mean(dim=0)
     scaled = centred / (centred.square().mean(dim=0).sqrt() + FAINT)
-    found, score, variance = 0.0, 0.0, 0.0
-    for one, other in combinations(range(views.shape[1]), 2):
-        found += float((centred[:, one] * centred[:, other]).sum(dim=1).mean())
-        score += float((scaled[:, one] * scaled[:, other]).sum(dim=1).mean())
-        variance += float((scaled[:, one] @ scaled[:, other].T).square().sum())
-    return found, score * len(views) * math.sqrt((len(views) - 1) / max(variance, 1e-12))
+    found, variance = 0.0, 0.0
+    with full_precision(views):
+        for one, other in combinations(scaled.unbind(dim=1), 2):
+            found += float((one * other).sum())
+            variance += float(((one.T @ one) * (other.T @ other)).sum())
+    return found * math.sqrt((len(views) - 1) / max(variance, 1e-12))
 
 
 # The condition that the stream is in
@@ -373,6 +380,7 @@ class Triage(Dasp):
             said = f"fit() got {len(clean)} clean samples: mild damage will be missed; give 128."
             warnings.warn(said, RuntimeWarning, stacklevel=5)  # of the caller of `tta.fit`
         self.clean.fit(clean, self.condition.views(clean), self.condition.joint(clean))
+        self.condition.views(clean, treated=True).copy_(self.condition.views(clean))
 
     # One batch
 
@@ -401,15 +409,18 @@ class Triage(Dasp):
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Step(spoilt, diagnosis=diagnosis)
         self._write(rows, logits, untreated)
-        if why := self._harms(state, rows):
+        best = self._with_treated_views(state, rows)
+        if why := self._harms(state, best):
             return Step(untreated, diagnosis=diagnosis, rollback=why)
-        answer = self._answer(state, rows, len(own))
         self.condition.remember(state, rows)
-        why = self._cannot_teach(state, rows) if passes else "learn=False"
+        if why := self._unconfirmed(state, rows):
+            return Step(untreated, diagnosis=diagnosis, skipped=why)
+        answer = self._answer(state, best, len(own))
+        why = self._cannot_teach(state, best) if passes else "learn=False"
         if passes is None or why:
             treated = ", ".join(sorted(diagnosis.biased))
             return Step(answer, diagnosis=diagnosis, skipped=f"{why}; treated {treated}")
-        believed = self._believed(state, rows)
+        believed = self._believed(state, best)
         mix = believed[-len(own) :].exp().mean(dim=0).to(logits)
         loss = divergence_from_mix(passes.logits, mix)
         loss = loss + self.lambda_ent * entropy(passes.logits).mean()
@@ -437,8 +448,10 @@ class Triage(Dasp):
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Prediction(spoilt, diagnosis)
         self._write(rows, logits, untreated)
-        harms = self._harms(state, rows)
-        return Prediction(untreated if harms else self._answer(state, rows, len(own)), diagnosis)
+        best = self._with_treated_views(state, rows)
+        given_up = self._harms(state, best) or self._unconfirmed(state, rows)
+        answer = untreated if given_up else self._answer(state, best, len(own))
+        return Prediction(answer, diagnosis)
 
     @torch.no_grad()
     def roll_back(self) -> None:
@@ -454,7 +467,8 @@ class Triage(Dasp):
         if not diagnosis.biased or diagnosis.samples:
             return dict(batch)
         own = self._rows(batch, source.alone)
-        _, adapt, why = self._plan(diagnosis, own, batch, source.joint())
+        rows, adapt, why = self._plan(diagnosis, own, batch, source.joint())
+        why = why or self._unconfirmed(self._state(diagnosis), rows)
         return dict(batch if why else adapt(batch))
 
     @torch.no_grad()
@@ -482,13 +496,11 @@ class Triage(Dasp):
         self._write(rows, untreated, untreated)
         with full_precision(rows):
             shifts = self._shifts(state, rows)
+            why = self._cannot_treat(state, rows)
         adapt = partial(self._treat, roles=self._roles(diagnosis), shifts=shifts)
-        if why := self._cannot_treat(state, rows):
-            return rows, adapt, why
-        self._write_treated_views(state, rows, batch, adapt)
-        if why := self._unconfirmed(state, rows):
-            return rows, adapt, why
-        return self._with_treated_views(state, rows, len(own)), adapt, None
+        if not why:
+            self._write_treated_views(state, rows, batch, adapt)
+        return rows, adapt, why
 
     def _rows(self, batch: Tokens, alone: Mapping[str, Fused]) -> Tensor:
         """Return the rows (B, W) of all ranks' samples; joint predictions are still 0."""
@@ -616,7 +628,7 @@ class Triage(Dasp):
 
         It leads to the mean of clean samples, weighted to the class mix that is believed: by half,
         or fully if classes are few or come in an order. Without a healthy modality the mix is
-        unknown: no weights, and no shift if classes are few or come in an order.
+        unknown: no weights, and no shift if classes come in an order.
         """
         if not (self.align and self.fitted):
             return {}
@@ -649,19 +661,21 @@ class Triage(Dasp):
         moved = {n: t + shifts[n].to(t) if n in shifts else t for n, t in batch.items()}
         return self._adapt(moved, roles) if self.learn else moved
 
-    @torch.no_grad()
     def _write_treated_views(
         self, state: Tensor, rows: Tensor, batch: Tokens, adapt: Adapt
     ) -> None:
         """Write this batch's views of treated tokens into the last rows, where they are of use."""
-        if self.fitted and ((state != MISSING).sum() > 2 or not (state == HEALTHY).any()):
-            for place in (state == FLAGGED).nonzero()[:, 0].tolist():
-                name = self.condition.names[place]
-                own = self._view(place, adapted_logits(self, {name: batch[name]}, adapt))
-                self.condition.views(rows, treated=True)[-len(own) :, place] = own
+        present = int((state != MISSING).sum())
+        if not self.fitted or present < 2 or (present == 2 and (state == HEALTHY).any()):
+            return
+        for place in (state == FLAGGED).nonzero()[:, 0].tolist():
+            name = self.condition.names[place]
+            own = self._view(place, adapted_logits(self, {name: batch[name]}, adapt))
+            last = self.condition.views(rows, treated=True)[-len(own) :, place]
+            last.copy_(torch.where(own.isfinite(), own, last))
 
-    def _with_treated_views(self, state: Tensor, rows: Tensor, count: int) -> Tensor:
-        """Return rows in which the last views are those of treated tokens if these are worth more.
+    def _with_treated_views(self, state: Tensor, rows: Tensor) -> Tensor:
+        """Return rows in which views are those of treated tokens, if these are worth more.
 
         Only others can tell that, so it takes three modalities, and clean samples to compare with.
         """
@@ -669,30 +683,35 @@ class Triage(Dasp):
         if not self.fitted or present.sum() < 3:
             return rows
         reliable, told = self._worth(present, rows)
-        best, own = rows.clone(), self.condition.views(rows, treated=True)[-count:]
+        best, treated = rows.clone(), self.condition.views(rows, treated=True)
         for place in (state == FLAGGED).nonzero()[:, 0].tolist():
             trial = rows.clone()
-            self.condition.views(trial)[-count:, place] = own[:, place]
-            here, (treated, tells) = int(present[:place].sum()), self._worth(present, trial)
-            if treated[here] * tells[here] > reliable[here] * told[here]:
-                self.condition.views(best)[-count:, place] = own[:, place]
+            self.condition.views(trial)[:, place] = treated[:, place]
+            here, (agrees, tells) = int(present[:place].sum()), self._worth(present, trial)
+            if agrees[here] * tells[here] > reliable[here] * told[here]:
+                self.condition.views(best)[:, place] = treated[:, place]
         return best
 
     def _unconfirmed(self, state: Tensor, rows: Tensor) -> str | None:
-        """Return why a treatment of all modalities is given up, or None.
+        """Return why a treatment of all modalities is not believed, or None.
 
         No healthy one tells whether classes are few, so that their mean tokens are where they
         should be. But a treatment that is right lets views of different modalities agree, sample
-        by sample: more than by chance, and about as well as without it.
+        by sample: more than by chance, and about as well as without it. A modality that is the
+        only one has nobody to confirm it.
         """
         present = state != MISSING
-        if not self.fitted or (state == HEALTHY).any() or present.sum() < 2:
+        if (state == HEALTHY).any() or present.sum() < 2:
             return None
-        untreated, _ = concordance(self.condition.views(rows)[:, present])
-        treated, score = concordance(self.condition.views(rows, treated=True)[:, present])
-        if len(rows) >= 2 * RECENT and score > AGREES and treated >= KEEPS * untreated:
-            return None
-        return f"all are flagged, and none confirms the treatment of another ({len(rows)} samples)"
+        views = [self.condition.views(rows, treated)[:, present] for treated in (False, True)]
+        before, after = map(covariance, views)
+        if len(rows) < 2 * RECENT:
+            return f"{ALL_FLAGGED}: {len(rows)} samples are too few to confirm a treatment"
+        if not concordance(views[1]) > AGREES:
+            return f"{ALL_FLAGGED}: treated, they agree by chance only"
+        if after < KEEPS * before:
+            return f"{ALL_FLAGGED}: treated, they keep {after / before:.0%} of their agreement"
+        return None
 
     # Prediction
 
@@ -761,11 +780,9 @@ class Triage(Dasp):
         if (state == HEALTHY).any() and not self._ordinary(state, rows):
             what, weights = "agreement with the others", self._weights(state, rows)
             believed = belief(self.condition.views(rows), weights)
-            if self.fitted:
-                usual = belief(self.condition.views(self.clean.rows), weights).exp().mean(dim=0)
-                ratio = class_mix(believed, usual).clamp(min=1e-6) / usual.clamp(min=1e-6)
-                believed = (believed + ratio.log()).log_softmax(dim=1)
-            believed = believed.exp()
+            usual = belief(self.condition.views(self.clean.rows), weights).exp().mean(dim=0)
+            ratio = class_mix(believed, usual).clamp(min=1e-6) / usual.clamp(min=1e-6)
+            believed = (believed + ratio.log()).log_softmax(dim=1).exp()
             treated, untreated = ((own.exp() * believed).sum(dim=1).mean() for own in joint)
         else:
             treated, untreated = map(information, joint)
