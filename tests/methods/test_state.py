@@ -96,6 +96,7 @@ def test_foreign_states_are_refused_and_change_nothing(batches, tmp_path):
     cases = {
         "this state was saved with another model": adapt(seed=2).state(),
         "saved with another method": dasp.adapt(Toy(seed=1), "tsa").state(),
+        "another version of the method: 7, here 1": adapt().state() | {"version": "7"},
         "other options: delta 0.5, here 1e-06": adapt(delta=0.5).state(),
         "is not a saved state .format 'list'": [],
         "is not a saved state .format None": {},

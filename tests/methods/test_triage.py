@@ -330,11 +330,12 @@ def test_a_frozen_call_neither_sees_nor_changes_the_condition(clean):
     tta.fit(clean)
     batch = hurt(SyntheticWorld().draw(16, seed=6).inputs)
     with tta.frozen():
-        alone = tta(batch).logits
+        together, alone = tta(batch).logits, tta.alone(batch)
     tta(hurt(SyntheticWorld().draw(32, seed=7).inputs))
     before = tta.method.condition.rows.clone()
     with tta.frozen():
-        assert torch.equal(tta(batch).logits, alone)
+        assert torch.equal(tta(batch).logits, together)
+        assert all(torch.equal(logits, alone[name]) for name, logits in tta.alone(batch).items())
     assert torch.equal(tta.method.condition.rows, before)
 
 
@@ -468,7 +469,7 @@ class Lopsided(torch.nn.Module):
     def fuse(self, tokens):
         means = {name: value.mean(dim=1) for name, value in tokens.items()}
         lean = 6 * torch.nn.functional.one_hot(torch.tensor(0), CLASSES).float()
-        sides = {"audio": lean, "video": -lean}
+        sides = {"audio": lean, "video": -lean, "depth": 0}
         logits = sum(means[name] + sides[name] for name in means)
         return dasp.Fused(logits, logits, None)
 
@@ -514,6 +515,48 @@ def test_a_model_that_favours_classes_without_a_modality_is_not_harmed(again):
     assert right["triage"] > right["source"] + 20
 
 
+@pytest.mark.parametrize(
+    ("untreated", "treated", "kept", "said"),
+    [
+        ((0.5, 0.5), (0.8, 0.8), 96, None),
+        ((0.5, 0.5), (0.8, 0.8), 12, "12 samples are too few"),
+        ((0.9, 0.9), (0.7, 0.7), 96, "of their agreement"),
+        ((0.1, 0.1), (0.2, 0.1), 96, "by chance only"),
+    ],
+)
+def test_a_treatment_of_all_is_confirmed_by_views_that_agree_more_and_as_well_as_before(
+    untreated, treated, kept, said
+):
+    method = dasp.adapt(Lopsided(), "triage").method
+    rows = torch.zeros(kept, method.condition.rows.shape[1])
+    for slot, accuracy in ((False, untreated), (True, treated)):
+        method.condition.views(rows, slot).copy_(views(count=kept, accuracy=accuracy)[0])
+    why = method._unconfirmed(torch.tensor([2, 2]), rows)
+    assert (why is None) == (said is None)
+    assert (said or "") in (why or "")
+    assert method._unconfirmed(torch.tensor([2, 1]), rows) is None  # one that is healthy can tell
+
+
+def test_a_condition_keeps_views_of_untreated_tokens_beside_those_of_treated_ones(monkeypatch):
+    """Three modalities are damaged, and believed as they are treated; evidence needs both."""
+    monkeypatch.setattr(Lopsided, "modalities", THREE)
+    tta = dasp.adapt(Lopsided(), "triage", learn=False)
+    tta.fit_on_tokens([lopsided_world(256, 0)[0]])
+    condition, answers = tta.method.condition, []
+    for seed in range(1, 6):
+        tokens, labels = lopsided_world(32, seed)
+        tokens = {n: x + 6.0 * (torch.arange(CLASSES) > 3) for n, x in tokens.items()}
+        out = tta.on_tokens(tokens)
+        assert out.diagnosis.biased == set(THREE)
+        answers.append((out.logits.argmax(dim=1) == labels).float().mean())
+        alone = [tta.model.fuse({n: tokens[n]}).logits for n in THREE]
+        expected = torch.stack(alone, dim=1) + tta.method.clean.bias
+        kept = condition.views(condition.rows)[-32:]
+        torch.testing.assert_close(kept, expected.log_softmax(dim=2).clamp(min=-50))
+        assert not torch.equal(kept, condition.views(condition.rows, treated=True)[-32:])
+    assert answers[-1] > answers[0]
+
+
 @pytest.mark.parametrize("learn", [True, False])
 @pytest.mark.parametrize(("only", "size"), [(None, 64), (2, 64), (None, 12)])
 def test_all_modalities_are_treated_only_if_they_confirm_each_other(only, size, learn):
@@ -551,8 +594,10 @@ def test_batches_of_one_class_are_not_harmed():
     assert right["triage"] >= right["source"]
 
 
+@pytest.mark.parametrize("modalities", [("audio", "video"), THREE])
 @pytest.mark.parametrize("only", [None, 2])
-def test_before_fit_two_modalities_treat_nothing_where_classes_are_few(monkeypatch, only):
+def test_before_fit_nothing_is_treated_where_classes_are_few(monkeypatch, only, modalities):
+    monkeypatch.setattr(Lopsided, "modalities", modalities)
     tta = dasp.adapt(Lopsided(), "triage", learn=False)
     diagnose = tta.method._diagnose
 
