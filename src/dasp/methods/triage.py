@@ -497,9 +497,11 @@ class Triage(Dasp):
         with full_precision(rows):
             shifts = self._shifts(state, rows)
             why = self._cannot_treat(state, rows)
-        adapt = partial(self._treat, roles=self._roles(diagnosis), shifts=shifts)
-        if not why:
-            self._write_treated_views(state, rows, batch, adapt)
+        treat = partial(self._treat, shifts=shifts)
+        adapt = partial(treat, roles=self._roles(diagnosis))
+        if not why:  # adapters learn from the joint prediction, and may move views apart
+            vouched = (state == HEALTHY).any()
+            self._write_treated_views(state, rows, batch, adapt if vouched else treat)
         return rows, adapt, why
 
     def _rows(self, batch: Tokens, alone: Mapping[str, Fused]) -> Tensor:
@@ -656,10 +658,11 @@ class Triage(Dasp):
         }
 
     def _treat(
-        self, batch: Tokens, roles: RoleOf, shifts: Mapping[str, Tensor]
+        self, batch: Tokens, shifts: Mapping[str, Tensor], roles: RoleOf | None = None
     ) -> dict[str, Tensor]:
+        """Move tokens, and apply the adapters of these roles."""
         moved = {n: t + shifts[n].to(t) if n in shifts else t for n, t in batch.items()}
-        return self._adapt(moved, roles) if self.learn else moved
+        return self._adapt(moved, roles) if self.learn and roles else moved
 
     def _write_treated_views(
         self, state: Tensor, rows: Tensor, batch: Tokens, adapt: Adapt
