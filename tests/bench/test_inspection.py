@@ -94,3 +94,9 @@ def test_a_single_input_is_one_modality(capsys):
     found = dasp.inspect(model, {"image": torch.randn(4, 6)})
     assert found == {"encoders": {"image": "1"}, "head": "2"}
     assert 'encoders={"image": "1"}, head="2"' in capsys.readouterr().out
+
+
+def test_inputs_that_are_no_dict_are_refused(pair):
+    model, inputs = pair
+    with pytest.raises(ContractError, match=r"a dict of tensors \{modality: .* not tuple"):
+        dasp.inspect(model, tuple(inputs.values()))

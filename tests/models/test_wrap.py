@@ -417,9 +417,28 @@ def test_what_cannot_be_entered_is_refused():
         dasp.wrap(nn.DataParallel(model), encoders=named(2), inputs=inputs)
     with pytest.raises(ContractError, match=r"must be an nn\.Module, not function"):
         dasp.wrap(lambda: 0, encoders=named(2), inputs=inputs)
+    with (
+        dasp.wrap(model, encoders=named(2), inputs=inputs) as wrapped,
+        pytest.raises(ContractError, match=r"wrapped already: pass it to dasp\.adapt"),
+    ):
+        dasp.wrap(wrapped, encoders=named(2), inputs=inputs)
     model.nets[0].compile(backend="eager")
     with pytest.raises(ContractError, match="is compiled by"):
         dasp.wrap(model, encoders=named(2), inputs=inputs)
+
+
+def test_a_head_may_be_any_linear_map_after_the_modalities_meet():
+    class Deep(Late):
+        def __init__(self):
+            super().__init__((nn.Linear, Sound), (5, 7), "sum")
+            self.last = nn.Linear(3, 4)
+
+        def forward(self, *values):
+            return self.last(super().forward(*values).relu())
+
+    with dasp.wrap(Deep().eval(), encoders=named(2), head="head", inputs=drawn(2)) as wrapped:
+        assert wrapped.fuse(wrapped.encode(drawn(2))).embedding.shape == (5, 8)
+        assert not hasattr(wrapped, "linear_head")  # it is not the last one
 
 
 @pytest.mark.parametrize(

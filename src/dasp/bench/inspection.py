@@ -1,6 +1,6 @@
 """Look into a model to see how `dasp.wrap` can take it, and which methods can adapt it then."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -55,6 +55,9 @@ def inspect(model: nn.Module, inputs: Inputs, *, call: Call | None = None) -> di
         _print_methods(model)
         return {}
     model = own_model(model)
+    if not isinstance(inputs, Mapping) or not inputs:
+        given = type(inputs).__name__
+        raise ContractError(f"inputs must be a dict of tensors {{modality: (B, ...)}}, not {given}")
     with evaluating(model):
         candidates, head = find_candidates(model, inputs, call or calling(model, tuple(inputs)))
     print("modules whose output depends on one input alone:", *candidates, sep="\n")

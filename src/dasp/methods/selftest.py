@@ -98,8 +98,9 @@ class SelfTest:
         """Return why the method should not be trusted on this model, or None."""
         if not self.trials:
             return (
-                "there are no clean samples to compare with: no probability is given, and whatever "
-                "is flagged cannot be tested. Call fit() with 128 to 512 clean samples (32: few)."
+                "there are no clean samples to damage. Before fit() no probability is given, and "
+                "whatever is flagged cannot be tested; a loaded state holds what fit() learned, not "
+                "its samples. Call fit() with 128 to 512 clean samples (32: few)."
             )
         costly = [trial for trial in self.trials if trial.changed >= COSTLY]
         missed = [trial for trial in costly if trial.verdict == "missed"]
