@@ -86,7 +86,9 @@ def test_tokens_are_tested_when_tokens_were_fitted(clean):
 
 def test_without_clean_samples_it_says_what_is_lost():
     tta = dasp.adapt(Toy(seed=1), Watch)
-    with pytest.warns(UserWarning, match="no probability is given, and whatever is flagged cannot be tested"):
+    with pytest.warns(
+        UserWarning, match="no probability is given, and whatever is flagged cannot be tested"
+    ):
         found = tta.selftest()
     assert not found.trusted
     assert "Call fit()" in str(found)

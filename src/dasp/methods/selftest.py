@@ -99,7 +99,7 @@ class SelfTest:
         if not self.trials:
             return (
                 "there are no clean samples to damage. Before fit() no probability is given, and "
-                "whatever is flagged cannot be tested; a loaded state holds what fit() learned, not "
+                "whatever is flagged cannot be tested; a loaded state has what fit() learned, not "
                 "its samples. Call fit() with 128 to 512 clean samples (32: few)."
             )
         costly = [trial for trial in self.trials if trial.changed >= COSTLY]
