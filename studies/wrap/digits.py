@@ -1,7 +1,7 @@
 """Triage on real data that played no part in its making: digits, cut into two or three sensors.
 
     pip install scikit-learn
-    python studies/wrap/digits.py                 # six models, about four minutes
+    python studies/wrap/digits.py                 # eight models, about four minutes
     python studies/wrap/digits.py --kinds gru --cuts halves
 
 The 1,797 images of scikit-learn are read in rows: the upper half is one sensor, the lower half the

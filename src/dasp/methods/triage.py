@@ -701,7 +701,7 @@ class Triage(Dasp):
         No healthy one tells whether classes are few, so that their mean tokens are where they
         should be. But a treatment that is right lets views of different modalities agree, sample
         by sample: more than by chance, and about as well as without it. A modality that is the
-        only one has nobody to confirm it.
+        only one has no other to confirm it, and is treated.
         """
         present = state != MISSING
         if (state == HEALTHY).any() or present.sum() < 2:
