@@ -191,6 +191,45 @@ def test_four_modalities(damaged):
     assert diagnoser(*four(64, 1, damaged), remember=False).biased == set(damaged)
 
 
+@pytest.mark.parametrize("like", [None, 0.0])
+def test_a_modality_that_repeats_itself_is_damaged(known, like):
+    """One clean sample again and again is nothing unusual by any other sign."""
+    tokens, alone = world(40, seed=1)
+    tokens["audio"][-12:] = tokens["audio"][-1:] if like is None else like
+    for value in alone["audio"]:
+        value[-12:] = value[-1:] if like is None else like
+    assert known(tokens, alone, remember=False).scores["audio"] >= 12 / 8
+    assert known(tokens, alone, remember=False).biased == {"audio"}
+    assert known._stuck("video", known._rows(summaries(tokens), alone)) == 0
+    few = {n: Fused(*(v[:-5] for v in own)) for n, own in alone.items()}
+    assert (
+        known._stuck("audio", known._rows(summaries({n: v[:-5] for n, v in tokens.items()}), few))
+        < 1
+    )
+
+
+def test_a_world_that_stands_still_is_no_damage(known):
+    tokens, alone = world(1, seed=1)
+    again = {name: value.expand(40, -1, -1) for name, value in tokens.items()}
+    still = {n: Fused(*(v.expand(40, -1) for v in own)) for n, own in alone.items()}
+    rows = known._rows(summaries(again), still)
+    assert [known._stuck(name, rows) for name in NAMES] == [0, 0, 0]
+
+
+def test_a_modality_that_repeats_itself_when_clean_may_do_so():
+    tokens, alone = world(128, seed=9)
+    tokens["audio"][40:60] = tokens["audio"][:1]
+    for value in alone["audio"]:
+        value[40:60] = value[:1]
+    diagnoser = Diagnoser(NAMES, 0)
+    diagnoser.fit(summaries(tokens), alone)
+    part = (
+        {n: v[30:60] for n, v in tokens.items()},
+        {n: Fused(*(v[30:60] for v in own)) for n, own in alone.items()},
+    )
+    assert diagnoser._stuck("audio", diagnoser._rows(summaries(part[0]), part[1])) == 0
+
+
 def test_a_state_carries_all(known):
     other = Diagnoser(NAMES, 0, 0.01)
     for name, buffer in known.named_buffers():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import dasp
 from dasp.core.errors import InputError, OptionError
+from dasp.core.types import Diagnosis
 from dasp.methods.dasp import diversity
 from dasp.methods.diagnosis import summaries
 from dasp.methods.triage import (
@@ -531,10 +532,61 @@ def test_a_treatment_of_all_is_confirmed_by_views_that_agree_more_and_as_well_as
     rows = torch.zeros(kept, method.condition.rows.shape[1])
     for slot, accuracy in ((False, untreated), (True, treated)):
         method.condition.views(rows, slot).copy_(views(count=kept, accuracy=accuracy)[0])
-    why = method._unconfirmed(torch.tensor([2, 2]), rows)
+    why = method._unconfirmed(diagnosed(audio=2.0, video=2.0), rows)
     assert (why is None) == (said is None)
     assert (said or "") in (why or "")
-    assert method._unconfirmed(torch.tensor([2, 1]), rows) is None  # one that is healthy can tell
+    assert method._unconfirmed(diagnosed(audio=2.0, video=0.1), rows) is None
+
+
+def diagnosed(**scores):
+    """Return a diagnosis with these scores."""
+    flagged = frozenset(name for name, score in scores.items() if score > 1)
+    return Diagnosis(scores, {name: score - 1 for name, score in scores.items()}, flagged)
+
+
+@pytest.mark.parametrize(
+    ("scores", "vouched"),
+    [
+        ({"audio": 2.0}, [True, True]),
+        ({"audio": 2.0, "video": 2.0}, [False, False]),
+        ({"audio": 2.0, "video": 0.2}, [True, True]),
+        ({"audio": 2.0, "video": 0.7}, [True, False]),
+        ({"audio": 2.0, "video": 0.7, "depth": 0.7}, [True, True]),
+        ({"audio": 2.0, "video": 2.0, "depth": 0.2}, [True, False]),
+    ],
+)
+def test_where_classes_are_few_a_healthy_modality_must_be_beyond_doubt(
+    monkeypatch, scores, vouched
+):
+    monkeypatch.setattr(Triage, "fitted", True)
+    method = dasp.adapt(Lopsided(), "triage").method
+    for ordinary, expected in zip((True, False), vouched, strict=True):
+        monkeypatch.setattr(Triage, "_state", lambda *_: None)
+        monkeypatch.setattr(Triage, "_ordinary", lambda *_, found=ordinary: found)
+        assert method._has_voucher(diagnosed(**scores), torch.zeros(0, 1)) == expected
+
+
+@pytest.mark.parametrize("only", [None, 2])
+def test_a_stream_in_no_order_vouches_for_a_treatment_for_a_while(monkeypatch, only):
+    monkeypatch.setattr(Triage, "_unconfirmed", lambda *_: "nobody confirms it")
+    tta = dasp.adapt(Lopsided(), "triage", learn=False)
+    tta.fit_on_tokens([lopsided_world(256, 0)[0]])
+    source = dasp.adapt(Lopsided(), "source")
+
+    def said(number):
+        tokens, _ = lopsided_world(64, 10 + number, offset=6.0)
+        tokens["video"] = tokens["video"] + 6.0 * (torch.arange(CLASSES) > 3)
+        with tta.frozen():  # knows no earlier answers
+            assert torch.equal(tta.on_tokens(tokens).logits, source.on_tokens(tokens).logits)
+        return tta.on_tokens(tokens).skipped
+
+    assert said(0) == "nobody confirms it"
+    for number in range(2):
+        tta.on_tokens(lopsided_world(64, 20 + number, only=only)[0])
+    treated = ["treated" in said(number) for number in range(1, 5)]
+    assert treated == ([True, True, False, False] if only is None else [False] * 4)
+    tta.reset()
+    assert said(5) == "nobody confirms it"
 
 
 def test_a_condition_keeps_views_of_untreated_tokens_beside_those_of_treated_ones(monkeypatch):
@@ -574,7 +626,7 @@ def test_all_modalities_are_treated_only_if_they_confirm_each_other(only, size, 
         right = [(found.logits.argmax(dim=1) == labels).sum() for found in (outcome, untreated)]
         assert right[0] >= right[1] + 10
     else:
-        assert "all modalities are flagged" in outcome.skipped
+        assert "no modality is healthy for sure" in outcome.skipped
         assert torch.equal(outcome.logits, untreated.logits)
 
 

@@ -57,6 +57,7 @@ ASSUMED = 16.0  # samples that the noise of clean samples counts for in the nois
 RECENT = 8  # samples that are enough to see that the stream has changed
 WIDER = 1.3  # by how much more than chance samples must vary if not all have the same damage
 OUTLYING = 2 / 3  # of the way from the rest to the far ones: what is beyond it is damaged
+STILL = 1e-3  # spreads by which the features of a sensor differ that repeats itself
 SURENESS = 4.0, 0.3  # slope and offset of the log-odds of damage, by the logarithm of the score
 FEWER = -0.8, 1.2  # what is added to both for a quarter of the 512 clean samples, at most twice
 
@@ -108,11 +109,12 @@ class Clean(nn.Module):
     furthest: Tensor  # () distance that few single samples exceed
     usual: Tensor  # () variance of clean samples, see `variance`
     agreement: Tensor  # (2, groups) mean and spread of the agreement with each group
+    repeats: Tensor  # () whether two clean samples are alike
 
     def __init__(self, groups: Sequence[tuple[str, ...]]) -> None:
         super().__init__()
         empty_buffers(self, centre=1, axes=2, coarse=2, middle=1, spread=1, furthest=0, usual=0)
-        empty_buffers(self, agreement=2)
+        empty_buffers(self, agreement=2, repeats=0)
         self.groups = list(groups)
         self.given_own = Expectation(power=0)
         self.given_others = nn.ModuleList(Expectation(power=4) for _ in groups)
@@ -149,6 +151,7 @@ class Clean(nn.Module):
         self.given_own.fit(rows, own, every)
         self.furthest = self.distance(rows).quantile(1 - false_alarms)
         self.usual = self.variance(rows)
+        self.repeats = (torch.pdist(rows, p=torch.inf) < STILL).any().to(rows)
         mixes = [agreed([shares[name] for name in group]) for group in self.groups]
         agreement = [(own * mix).sum(dim=1) for mix in mixes]
         self.agreement = rows.new_tensor(
@@ -174,6 +177,13 @@ class Clean(nn.Module):
     def variance(self, rows: Tensor) -> Tensor:
         """Return how much samples (n, 5) differ from each other: ()."""
         return (rows @ self.given_own.whiten).var(dim=0).sum()
+
+    def repeated(self, rows: Tensor) -> int:
+        """Return how many of the last samples (n, 5) are alike; 0 if clean samples are, too."""
+        if self.repeats or not len(rows):
+            return 0
+        alike = (rows - rows[-1]).abs().amax(dim=1) < STILL
+        return int(alike.flip(0).long().cumprod(dim=0).sum())
 
     def evidence(
         self, rows: Tensor, own: Tensor, others: Mapping[str, Tensor], surprise: float
@@ -509,6 +519,7 @@ class Diagnoser(nn.Module):
         """
         found = {name: self._evidence(name, names, seen) for name in names}
         scores = {n: e.own if e.given is None else min(e.own, e.given) for n, e in found.items()}
+        scores = {n: max(score, self._stuck(n, seen)) for n, score in scores.items()}
         if len(names) > 1:
             contrary = max(names, key=lambda name: found[name].contradiction)
             if len(names) > 2 and found[contrary].contradiction > 1:
@@ -535,6 +546,19 @@ class Diagnoser(nn.Module):
         }
         rows, own = seen[:, place, SEEN], seen[:, place, SHARES]
         return self._of(name).evidence(rows, own, others, self.surprise)
+
+    def _stuck(self, name: str, seen: Tensor) -> float:
+        """Return for how many of the last samples a modality repeats itself, in units of 8.
+
+        Not if the others repeat themselves for as long: then it is the world that stands still.
+        """
+        found = {
+            n: self._of(n).repeated(seen[:, place, SEEN])
+            for place, n in enumerate(self.names)
+            if seen[-1, place, THERE]
+        }
+        longest = max((count for n, count in found.items() if n != name), default=len(seen))
+        return found[name] / RECENT if found[name] > longest else 0.0
 
     def _samples(
         self, flagged: frozenset[str], last: Tensor, newest: int

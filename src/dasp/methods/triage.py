@@ -38,12 +38,14 @@ SOUND = 0.5  # share of the clean agreement that a source model must keep where 
 SURE = 0.85  # the same, at least, if nobody else sees that classes are few
 ROUNDS = 20  # of expectation and maximisation
 KEEPS = 0.9  # share of the untreated information or agreement below which treatment is given up
+SUSPECT = 0.4  # score from which the other of two modalities cannot vouch where classes are few
 AGREES = 3.0  # deviations from chance of views that confirm a treatment
+ANSWERS = 32, 128  # fewest and most answers that tell whether classes came in an order so far
 FAINT = 0.01  # deviation of a probability that is hardly more than none
 
 FEW = 32  # clean samples; of fewer, `fit` warns
 FEW_CLASSES = "classes are few or come in an order"
-ALL_FLAGGED = "all modalities are flagged"
+NONE_HEALTHY = "no modality is healthy for sure"
 
 MISSING, HEALTHY, FLAGGED = 0, 1, 2
 
@@ -283,8 +285,8 @@ class Triage(Dasp):
     healthy modalities look like, how well they agree, and where their tokens lie.
 
     If nothing is flagged, it predicts what the source model predicts; so it does before `fit` where
-    classes are few, and where all modalities are flagged but none confirms the treatment of
-    another. Otherwise:
+    classes are few, and where no modality is healthy for sure, none confirms the treatment of
+    another, and classes may come in an order. Otherwise:
 
     - `align`: the tokens of flagged modalities are moved to the clean mean (after `fit` only);
     - `believe`: the joint prediction is multiplied by the product of the modalities' own
@@ -307,7 +309,9 @@ class Triage(Dasp):
     `false_alarms` the share of clean batches that may be flagged.
     """
 
-    version = 13
+    answers: Tensor  # (n, C) the last ones that a healthy modality or agreement vouched for
+
+    version = 14
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
@@ -348,6 +352,7 @@ class Triage(Dasp):
         self.diagnoser = Diagnoser(names, queue, false_alarms)
         self.condition = ConditionMemory(widths, self.model.num_classes).to(device)
         self.clean = CleanSamples(self.condition).to(device)
+        self.register_buffer("answers", torch.zeros(0, self.model.num_classes, device=device))
 
     @property
     def fitted(self) -> bool:
@@ -393,6 +398,7 @@ class Triage(Dasp):
         state = self._state(diagnosis)
         if not diagnosis.biased:
             self.condition.remember(state, own)
+            self._note(source.joint())
             return Step(source.joint(), diagnosis=diagnosis, skipped="no modality is flagged")
         alone, untreated = source.alone, source.joint()
         del source  # it holds much memory
@@ -403,6 +409,7 @@ class Triage(Dasp):
         rows, adapt, why = self._plan(diagnosis, own, batch, untreated)
         if why:
             self.condition.remember(state, rows)
+            self._note(untreated)
             return Step(untreated, diagnosis=diagnosis, skipped=why)
         passes = LearningPasses(self, batch, adapt, alone) if self.learn else None
         logits = passes.logits.detach() if passes else adapted_logits(self, batch, adapt)
@@ -413,9 +420,11 @@ class Triage(Dasp):
         if why := self._harms(state, best):
             return Step(untreated, diagnosis=diagnosis, rollback=why)
         self.condition.remember(state, rows)
-        if why := self._unconfirmed(state, rows):
-            return Step(untreated, diagnosis=diagnosis, skipped=why)
+        unconfirmed = self._unconfirmed(diagnosis, rows)
+        if unconfirmed and not self._in_no_order():
+            return Step(untreated, diagnosis=diagnosis, skipped=unconfirmed)
         answer = self._answer(state, best, len(own))
+        self._note(answer, vouched=not unconfirmed)
         why = self._cannot_teach(state, best) if passes else "learn=False"
         if passes is None or why:
             treated = ", ".join(sorted(diagnosis.biased))
@@ -449,7 +458,7 @@ class Triage(Dasp):
             return Prediction(spoilt, diagnosis)
         self._write(rows, logits, untreated)
         best = self._with_treated_views(state, rows)
-        given_up = self._harms(state, best) or self._unconfirmed(state, rows)
+        given_up = self._harms(state, best) or self._refused(diagnosis, rows)
         answer = untreated if given_up else self._answer(state, best, len(own))
         return Prediction(answer, diagnosis)
 
@@ -468,7 +477,7 @@ class Triage(Dasp):
             return dict(batch)
         own = self._rows(batch, source.alone)
         rows, adapt, why = self._plan(diagnosis, own, batch, source.joint())
-        why = why or self._unconfirmed(self._state(diagnosis), rows)
+        why = why or self._refused(diagnosis, rows)
         return dict(batch if why else adapt(batch))
 
     @torch.no_grad()
@@ -500,8 +509,9 @@ class Triage(Dasp):
         treat = partial(self._treat, shifts=shifts)
         adapt = partial(treat, roles=self._roles(diagnosis))
         if not why:  # adapters learn from the joint prediction, and may move views apart
-            vouched = (state == HEALTHY).any()
-            self._write_treated_views(state, rows, batch, adapt if vouched else treat)
+            vouched = self._has_voucher(diagnosis, rows)
+            if self.fitted and (not vouched or (state != MISSING).sum() > 2):
+                self._write_treated_views(state, rows, batch, adapt if vouched else treat)
         return rows, adapt, why
 
     def _rows(self, batch: Tokens, alone: Mapping[str, Fused]) -> Tensor:
@@ -575,7 +585,7 @@ class Triage(Dasp):
 
         Where they are few, whatever favours some of them may be right. Healthy modalities tell;
         after `fit`, they or all that is believed should see classes as often as in clean samples.
-        Without a healthy one, `_unconfirmed` decides.
+        Without a healthy one, `_unconfirmed` and `_in_no_order` decide.
         """
         weights, views, healthy = self._weights(state, rows), self.condition.views, state == HEALTHY
         if not is_steady(belief(views(rows), weights)):
@@ -667,10 +677,7 @@ class Triage(Dasp):
     def _write_treated_views(
         self, state: Tensor, rows: Tensor, batch: Tokens, adapt: Adapt
     ) -> None:
-        """Write this batch's views of treated tokens into the last rows, where they are of use."""
-        present = int((state != MISSING).sum())
-        if not self.fitted or present < 2 or (present == 2 and (state == HEALTHY).any()):
-            return
+        """Write this batch's views of treated tokens into the last rows."""
         for place in (state == FLAGGED).nonzero()[:, 0].tolist():
             name = self.condition.names[place]
             own = self._view(place, adapted_logits(self, {name: batch[name]}, adapt))
@@ -695,26 +702,66 @@ class Triage(Dasp):
                 self.condition.views(best)[:, place] = treated[:, place]
         return best
 
-    def _unconfirmed(self, state: Tensor, rows: Tensor) -> str | None:
-        """Return why a treatment of all modalities is not believed, or None.
+    def _has_voucher(self, diagnosis: Diagnosis, rows: Tensor) -> bool:
+        """Tell whether healthy modalities vouch for a treatment, or there is no other to ask.
 
-        No healthy one tells whether classes are few, so that their mean tokens are where they
-        should be. But a treatment that is right lets views of different modalities agree, sample
-        by sample: more than by chance, and about as well as without it. A modality that is the
-        only one has no other to confirm it, and is treated.
+        Where classes are few or come in an order, a damaged modality may look like a healthy one
+        of other classes. There the other one of two must look healthy beyond doubt, and of more,
+        as many must be healthy as are flagged.
         """
-        present = state != MISSING
-        if (state == HEALTHY).any() or present.sum() < 2:
+        healthy = [
+            score for name, score in diagnosis.scores.items() if name not in diagnosis.biased
+        ]
+        if not healthy:
+            return len(diagnosis.scores) == 1
+        if len(diagnosis.scores) == 2:
+            sure = healthy[0] <= SUSPECT
+        else:
+            sure = len(healthy) >= len(diagnosis.biased)
+        return sure or not self.fitted or self._ordinary(self._state(diagnosis), rows)
+
+    def _unconfirmed(self, diagnosis: Diagnosis, rows: Tensor) -> str | None:
+        """Return why a treatment that no healthy modality vouches for is not believed, or None.
+
+        None tells whether classes are few, so that their mean tokens are where they should be. But
+        a treatment that is right lets views of different modalities agree, sample by sample: more
+        than by chance, and about as well as without it.
+        """
+        if self._has_voucher(diagnosis, rows):
             return None
+        present = self._state(diagnosis) != MISSING
         views = [self.condition.views(rows, treated)[:, present] for treated in (False, True)]
         before, after = map(covariance, views)
         if len(rows) < 2 * RECENT:
-            return f"{ALL_FLAGGED}: {len(rows)} samples are too few to confirm a treatment"
+            return f"{NONE_HEALTHY}: {len(rows)} samples are too few to confirm a treatment"
         if not concordance(views[1]) > AGREES:
-            return f"{ALL_FLAGGED}: treated, they agree by chance only"
+            return f"{NONE_HEALTHY}: treated, they agree by chance only"
         if after < KEEPS * before:
-            return f"{ALL_FLAGGED}: treated, they keep {after / before:.0%} of their agreement"
+            return f"{NONE_HEALTHY}: treated, they keep {after / before:.0%} of their agreement"
         return None
+
+    def _in_no_order(self) -> bool:
+        """Tell whether the last answers have the class mix of clean samples, and are in no order.
+
+        Then few classes are unlikely, and mean tokens that are elsewhere are damage.
+        """
+        if self.frozen or len(self.answers) < ANSWERS[0]:
+            return False
+        usual = self.condition.joint(self.clean.rows)
+        return is_steady(self.answers) and have_same_mix(self.answers, usual)
+
+    def _refused(self, diagnosis: Diagnosis, rows: Tensor) -> str | None:
+        """Return why a treatment is not believed, or None."""
+        return None if self._in_no_order() else self._unconfirmed(diagnosis, rows)
+
+    @torch.no_grad()
+    def _note(self, logits: Tensor, vouched: bool = True) -> None:
+        """Remember answers (B, C); ones that nobody vouches for use up as many earlier ones."""
+        if vouched:
+            own = log_probabilities(logits.detach().to(self.answers))
+            self.answers = torch.cat([self.answers, own])[-ANSWERS[1] :]
+        else:
+            self.answers = self.answers[len(logits) :]
 
     # Prediction
 
