@@ -7,9 +7,9 @@
 The 1,797 images of scikit-learn are read in rows: the upper half is one sensor, the lower half the
 other (`halves`), or left, middle and right (`thirds`). Models concatenate their sensors and are
 trained by the joint loss alone. Damage is that of strangers.py, one kind after another, 512 samples
-each in batches of 64. Prints, per stream, the mean accuracy of each variant, the share of batches
-of which exactly the damaged sensors are flagged, and the lowest gain over Source of any model.
-docs/own_model.md has the table.
+each in batches of 64; a stuck sensor repeats one sample per batch. Prints, per stream, the mean
+accuracy of each variant, the share of batches of which exactly the damaged sensors are flagged, and
+the lowest gain over Source of any model. docs/own_model.md has the table.
 """
 
 from collections import defaultdict
@@ -35,6 +35,8 @@ STREAMS: tuple[tuple[str, Order], ...] = (
     ("one", "shuffled"),
     ("one", "sorted"),
     ("one", "one class"),
+    ("stuck", "shuffled"),
+    ("stuck", "sorted"),
     ("all", "shuffled"),
     ("all", "sorted"),
     ("all", "one class"),
@@ -111,14 +113,21 @@ def batches(
     """Yield the damaged sensors, inputs and labels of each batch of a stream."""
     inputs, labels = test
     draws = torch.Generator().manual_seed(1)
-    sensors = {"no": [()], "one": [(name,) for name in inputs], "all": [tuple(inputs)]}[damaged]
+    one = [(name,) for name in inputs]
+    sensors = {"no": [()], "one": one, "stuck": one, "all": [tuple(inputs)]}[damaged]
+    damages = {"no": [None], "stuck": [stuck]}.get(damaged, list(DAMAGES.values()))
     for names in sensors:
-        for damage in DAMAGES.values() if names else [None]:
+        for damage in damages:
             for rows in drawn(labels, order, draws):
                 batch = {name: own[rows] for name, own in inputs.items()}
                 if damage:
                     batch |= {name: damage(batch[name], draws) for name in names}
                 yield frozenset(names), batch, labels[rows]
+
+
+def stuck(values: Tensor, draws: torch.Generator) -> Tensor:
+    """Return the same sample again and again."""
+    return values[:1].expand_as(values)
 
 
 def drawn(labels: Tensor, order: Order, draws: torch.Generator) -> Iterator[Tensor]:

@@ -38,6 +38,7 @@ SOUND = 0.5  # share of the clean agreement that a source model must keep where 
 SURE = 0.85  # the same, at least, if nobody else sees that classes are few
 ROUNDS = 20  # of expectation and maximisation
 KEEPS = 0.9  # share of the untreated information or agreement below which treatment is given up
+MENDS = 1.3  # the same for agreement, where the source model sees few classes
 SUSPECT = 0.4  # score from which the other of two modalities cannot vouch where classes are few
 AGREES = 3.0  # deviations from chance of views that confirm a treatment
 ANSWERS = 32, 128  # fewest and most answers that tell whether classes came in an order so far
@@ -725,7 +726,8 @@ class Triage(Dasp):
 
         None tells whether classes are few, so that their mean tokens are where they should be. But
         a treatment that is right lets views of different modalities agree, sample by sample: more
-        than by chance, and about as well as without it.
+        than by chance, and about as well as without it. If the source model sees few classes, that
+        may be so, or damage: then they must agree clearly better than without it.
         """
         if self._has_voucher(diagnosis, rows):
             return None
@@ -736,8 +738,11 @@ class Triage(Dasp):
             return f"{NONE_HEALTHY}: {len(rows)} samples are too few to confirm a treatment"
         if not concordance(views[1]) > AGREES:
             return f"{NONE_HEALTHY}: treated, they agree by chance only"
-        if after < KEEPS * before:
-            return f"{NONE_HEALTHY}: treated, they keep {after / before:.0%} of their agreement"
+        joint = partial(self.condition.joint, treated=False)
+        few = has_few_classes(joint(rows), joint(self.clean.rows))
+        if after < (MENDS if few else KEEPS) * before:
+            found = f"{NONE_HEALTHY}: treated, they have {after / before:.0%} of their agreement"
+            return f"{found}, and {FEW_CLASSES}" if few else found
         return None
 
     def _in_no_order(self) -> bool:
