@@ -377,6 +377,19 @@ def test_a_fit_with_few_clean_samples_warns(clean):
     assert tta.method.fitted
 
 
+def test_a_fit_with_clean_samples_of_one_class_warns():
+    tta = dasp.adapt(Lopsided(), "triage")
+    tokens, _ = lopsided_world(64, 0)
+    said = Lopsided().fuse(tokens).logits.argmax(dim=1)
+    with pytest.warns(RuntimeWarning, match="of one predicted class"):
+        tta.fit_on_tokens(
+            [
+                {name: value[said == said.mode().values] for name, value in tokens.items()}
+                for _ in range(4)
+            ]
+        )
+
+
 @pytest.mark.parametrize(
     ("option", "wrong"),
     [
@@ -419,7 +432,7 @@ def test_samples_of_a_mixed_batch_are_told_apart_and_answered_one_by_one(ready, 
     damaged = torch.tensor(out.diagnosis.samples["audio"])
     assert damaged[:count].float().mean() > 0.9
     assert damaged[count:].float().mean() < 0.05
-    assert "not all samples are damaged (audio" in out.skipped
+    assert "damage differs from sample to sample (audio" in out.skipped
     assert torch.allclose(out.logits[~damaged], usual[~damaged], atol=1e-5)
     assert not torch.allclose(out.logits[damaged], usual[damaged], atol=1e-2)
     assert torch.equal(alone, out.logits)
@@ -517,21 +530,32 @@ def test_a_model_that_favours_classes_without_a_modality_is_not_harmed(again):
 
 
 @pytest.mark.parametrize(
-    ("untreated", "treated", "kept", "said"),
+    ("untreated", "treated", "kept", "few", "said"),
     [
-        ((0.5, 0.5), (0.8, 0.8), 96, None),
-        ((0.5, 0.5), (0.8, 0.8), 12, "12 samples are too few"),
-        ((0.9, 0.9), (0.7, 0.7), 96, "of their agreement"),
-        ((0.1, 0.1), (0.2, 0.1), 96, "by chance only"),
+        (0.5, 0.8, 96, False, None),
+        (0.8, 0.8, 96, False, None),
+        (0.5, 0.8, 12, False, "12 samples are too few"),
+        (0.9, 0.7, 96, False, "of their agreement"),
+        (0.1, 0.2, 96, False, "by chance only"),
+        (0.5, 0.8, 96, True, None),
+        (0.8, 0.82, 96, True, "classes are few"),
+        (0.8, 0.8, 96, True, None),  # nothing was moved
     ],
 )
 def test_a_treatment_of_all_is_confirmed_by_views_that_agree_more_and_as_well_as_before(
-    untreated, treated, kept, said
+    untreated, treated, kept, few, said
 ):
     method = dasp.adapt(Lopsided(), "triage").method
     rows = torch.zeros(kept, method.condition.rows.shape[1])
+    method.clean.rows = torch.zeros(96, method.condition.rows.shape[1])
+    for own, classes in ((rows, 1 if few else CLASSES), (method.clean.rows, CLASSES)):
+        predicted = torch.arange(len(own)) % classes
+        joint = method.condition.joint(own, treated=False)
+        joint.copy_(torch.nn.functional.one_hot(predicted, CLASSES))
     for slot, accuracy in ((False, untreated), (True, treated)):
-        method.condition.views(rows, slot).copy_(views(count=kept, accuracy=accuracy)[0])
+        method.condition.views(rows, slot).copy_(
+            views(count=kept, accuracy=(accuracy, accuracy))[0]
+        )
     why = method._unconfirmed(diagnosed(audio=2.0, video=2.0), rows)
     assert (why is None) == (said is None)
     assert (said or "") in (why or "")
@@ -552,7 +576,8 @@ def diagnosed(**scores):
         ({"audio": 2.0, "video": 0.2}, [True, True]),
         ({"audio": 2.0, "video": 0.7}, [True, False]),
         ({"audio": 2.0, "video": 0.7, "depth": 0.7}, [True, True]),
-        ({"audio": 2.0, "video": 2.0, "depth": 0.2}, [True, False]),
+        ({"audio": 2.0, "video": 2.0, "depth": 0.7}, [True, True]),
+        ({"audio": 2.0, "video": 2.0, "depth": 2.0}, [False, False]),
     ],
 )
 def test_where_classes_are_few_a_healthy_modality_must_be_beyond_doubt(
