@@ -7,8 +7,8 @@
 
 Samples are those of the *validation* split, corrupted by other draws than any test stream (seed 1),
 severity 5. Prints the accuracy of each variant on each stream: of all samples, and of those with
-one modality corrupted. Tokens are encoded once and kept in the store. With --constants, only triage
-runs, once with its own constants and once with each other value.
+one modality corrupted. Inputs and tokens are made once and kept in the store. With --constants,
+only triage runs, once with its own constants and once with each other value.
 """
 
 from collections import Counter
@@ -91,9 +91,9 @@ def frequent(labels: np.ndarray) -> np.ndarray:
 
 
 def batches(
-    options: Options, features: Features, stream: str
+    options: Options, features: Features, stream: str, encoded: bool
 ) -> Iterator[tuple[list[str], np.ndarray, dict[str, torch.Tensor]]]:
-    """Yield each batch of a stream: what is corrupted in each sample, their numbers, their tokens.
+    """Yield each batch of a stream: what is corrupted in each sample, their numbers, and they.
 
     In the mixed stream each sample has a corruption of its own; in the others, each domain. The
     uneven one is interleaved, with a quarter of the samples of every other class.
@@ -115,15 +115,15 @@ def batches(
     for own in samples:
         for start in range(0, len(own), options.batch):
             part = own[start : start + options.batch]
-            tokens = {}
+            batch = {}
             for name in features.modalities:
                 arrays = {
-                    number: features.get(FeatureSpec(name, found[number].get(name), encoded=True))
+                    number: features.get(FeatureSpec(name, found[number].get(name), encoded))
                     for number in {number for number, _ in part}
                 }
-                tokens[name] = torch.tensor(np.stack([arrays[n][row] for n, row in part]))
+                batch[name] = torch.tensor(np.stack([arrays[n][row] for n, row in part]))
             corrupted = ["+".join(found[number]) or "clean" for number, _ in part]
-            yield corrupted, np.array([row for _, row in part]), tokens
+            yield corrupted, np.array([row for _, row in part]), batch
 
 
 def main(options: Options) -> None:
@@ -164,8 +164,10 @@ def compare(
         if fit and method == "triage":
             tta.fit_on_tokens([clean])
         right, seen = Counter[str](), Counter[str]()
-        for corrupted, rows, tokens in batches(options, features, stream):
-            hits = tta.on_tokens(tokens).logits.argmax(dim=1) == features.labels[rows]
+        encoded = not tta.method.takes_inputs
+        for corrupted, rows, batch in batches(options, features, stream, encoded):
+            outcome = tta.on_tokens(batch) if encoded else tta(batch)
+            hits = outcome.logits.argmax(dim=1) == features.labels[rows]
             for name, hit in zip(corrupted, hits.tolist(), strict=True):
                 for group in ("all", name):
                     right[group] += hit

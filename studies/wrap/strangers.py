@@ -2,17 +2,18 @@
 
     python studies/wrap/strangers.py                  # 18 models, about six minutes
     python studies/wrap/strangers.py --kinds gru --seeds 0
+    python studies/wrap/strangers.py --kinds norm     # convolutions with BatchNorm
     python studies/wrap/strangers.py --classes 1      # batches of one class each
     python studies/wrap/strangers.py --classes 1 --weak 0.2    # one good sensor, the others poor
     python studies/wrap/strangers.py --classes 1 --together    # all sensors damaged at once
 
-The models fuse by concatenation, have no normalisation, and are trained on synthetic series with
-the joint loss alone: no sensor is ever absent in training, so that the prediction of one sensor
-alone, through `dasp.wrap`, favours some classes. Each sensor is damaged in five ways, three batches
-of 64 each, twice over (or all of them in the same way at once); nothing is reset. Prints the
-accuracy of each variant, the rate that `lr="auto"` chose, the share of batches of which exactly the
-damaged sensors are flagged, and where triage gains least over Source. docs/own_model.md has the
-table.
+The models fuse by concatenation, have no normalisation (but for "norm"), and are trained on
+synthetic series with the joint loss alone: no sensor is ever absent in training, so that the
+prediction of one sensor alone, through `dasp.wrap`, favours some classes. Each sensor is damaged in
+five ways, three batches of 64 each, twice over (or all of them in the same way at once); nothing is
+reset. Prints the accuracy of each variant, the rate that `lr="auto"` chose, the share of batches of
+which exactly the damaged sensors are flagged, and where triage gains least over Source.
+docs/own_model.md has the table.
 """
 
 from collections import defaultdict
@@ -82,8 +83,9 @@ class World:
 class Convolutions(nn.Sequential):
     """(B, T, 4) → (B, 32, T/4)."""
 
-    def __init__(self) -> None:
-        super().__init__(nn.Conv1d(CHANNELS, WIDTH, 5, 2, 2), nn.ReLU(), nn.Conv1d(32, 32, 5, 2, 2))
+    def __init__(self, norm: type[nn.Module] = nn.Identity) -> None:
+        one, two = nn.Conv1d(CHANNELS, WIDTH, 5, 2, 2), nn.Conv1d(WIDTH, WIDTH, 5, 2, 2)
+        super().__init__(one, norm(WIDTH), nn.ReLU(), two, norm(WIDTH))
 
     def forward(self, series: Tensor) -> Tensor:
         out: Tensor = super().forward(series.transpose(1, 2))
@@ -94,8 +96,8 @@ def encoder(kind: str) -> nn.Module:
     """Return an encoder of series (B, 24, 4)."""
     if kind == "gru":
         return nn.GRU(CHANNELS, WIDTH, batch_first=True)
-    if kind == "conv":
-        return Convolutions()
+    if kind in ("conv", "norm"):
+        return Convolutions(nn.BatchNorm1d if kind == "norm" else nn.Identity)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(STEPS * CHANNELS, 64), nn.ReLU(), nn.Linear(64, 32)
     )
@@ -116,7 +118,7 @@ class Stranger(nn.Module):
             out = net(inputs[name])
             if self.kind == "gru":
                 out = out[0].mean(dim=1)
-            elif self.kind == "conv":
+            elif self.kind in ("conv", "norm"):
                 out = out.relu().mean(dim=2)
             found.append(out)
         logits: Tensor = self.head(self.mix(torch.cat(found, dim=1)))

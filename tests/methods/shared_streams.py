@@ -29,6 +29,7 @@ SETTINGS = {
     "triage": ("triage", {}),
     "triage, no learning": ("triage", {"learn": False}),
     "triage, three sensors": ("triage", {}),
+    "triage, BatchNorm": ("triage", {}),
     "same roles": ("dasp", {"variant": "paper", "roles": "same", "steps": 2}),
     "cav_mae in pieces": ("dasp", {"variant": "paper"}),
     "few samples": ("dasp", {"variant": "paper"}),
@@ -93,6 +94,9 @@ def adapting(name, place):
     kind = torch.float32 if "float32" in name else torch.float64
     size = SIZES.get(name, 17)
     model = cav_mae() if "cav_mae" in name else Toy(modalities=modalities, seed=1)
+    if "BatchNorm" in name:
+        for encoder in model.encoders.values():
+            encoder.append(torch.nn.BatchNorm1d(4))
     passes.AT_ONCE = 1000 if "pieces" in name else 2**23
     tta = place.adapt(method, model.to(kind), **options)
     if name.startswith("triage") or name in ("one sample", "eata, fitted"):

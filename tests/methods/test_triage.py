@@ -269,6 +269,22 @@ def test_a_treatment_that_leaves_nothing_to_tell_is_given_up(clean, frozen):
     assert tta(batch).rollback is None
 
 
+def test_a_treatment_that_no_healthy_modality_vouches_for_must_lose_nothing(clean):
+    """Damage that costs little and is treated loses a few percent of the information."""
+    tta = triage()
+    tta.fit(clean)
+    method, rows = tta.method, tta.method.clean.rows.clone()
+    joint = method.condition.joint(rows, treated=True)
+    untreated = method.condition.joint(rows, treated=False)
+    joint.copy_((0.97 * untreated.exp() + 0.03 / joint.shape[1]).log())
+    assert 0.9 < information(joint) / information(untreated) < 0.97
+    healthy, flagged = 1, 2
+    assert method._harms(torch.tensor([flagged, healthy]), rows) is None
+    assert "of the source's information" in method._harms(torch.tensor([flagged, flagged]), rows)
+    joint.copy_(untreated)
+    assert method._harms(torch.tensor([flagged, flagged]), rows) is None
+
+
 def test_nothing_is_learned_from_predictions_that_tell_little(clean, monkeypatch):
     monkeypatch.setattr(Triage, "_unconfirmed", lambda *_: None)
     tta = triage()

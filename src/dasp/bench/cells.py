@@ -75,7 +75,7 @@ def _run_job(job: Job, features: Features) -> Result:
     try:
         if job.run.clean_after:
             clean.append(_clean_right(tta, job, features))
-        stream = _stream(features, job, not tta.method.tunes_encoder, torch.get_num_threads())
+        stream = _stream(features, job, not tta.method.takes_inputs, torch.get_num_threads())
         with drawn_ahead(stream, features.ahead) as drawn:
             for visit, group in groupby(drawn, key=lambda item: item[0]):
                 if visit.reset:
@@ -165,12 +165,12 @@ def _hits(logits: Tensor, features: Features, numbers: NDArray[np.int64]) -> NDA
 
 
 def _call(tta: Adaptation, inputs: Inputs) -> Outcome:
-    return tta(inputs) if tta.method.tunes_encoder else tta.on_tokens(inputs)
+    return tta(inputs) if tta.method.takes_inputs else tta.on_tokens(inputs)
 
 
 def _clean_right(tta: Adaptation, job: Job, features: Features) -> Counter[str]:
     """Count the clean samples that the present state gets right, jointly and by each modality."""
-    run, encoded = job.run, not tta.method.tunes_encoder
+    run, encoded = job.run, not tta.method.takes_inputs
     rows = np.arange(min(run.clean_after, len(features.labels)))
     right: Counter[str] = Counter()
     with tta.frozen():

@@ -90,6 +90,12 @@ class Method(nn.Module, ABC):
     group: Ranks = ALONE
     """The processes that share the stream; set by `dasp.adapt`."""
 
+    encodes_again: bool = False
+    """True: `step` receives tokens, but may encode `inputs` in another way."""
+
+    inputs: Inputs | None = None
+    """The raw inputs of the present call, if it was given them; set by the loop."""
+
     frozen = False  # whether the present call is one inside `frozen()`, which learns nothing
 
     batch_norms: Sequence[Any] = ()
@@ -116,6 +122,11 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def step(self, batch: Tokens) -> Step:
         """Return prediction and loss for a batch of tokens (raw inputs if `tunes_encoder`)."""
+
+    @property
+    def takes_inputs(self) -> bool:
+        """Whether raw inputs tell it more than their tokens."""
+        return self.tunes_encoder or self.encodes_again
 
     def predict(self, batch: Tokens) -> Prediction:
         """Predict with the current state, without changing it."""
@@ -180,7 +191,7 @@ class Method(nn.Module, ABC):
             else:
                 fused = fuse_with_found_attention(self.model, tokens, self._spans(tokens))
         maps = checked_attention(fused, tokens)
-        return _float32(fused.logits), replace(maps, weights=_float32(maps.weights))
+        return at_least_float32(fused.logits), replace(maps, weights=at_least_float32(maps.weights))
 
     def _spans(self, tokens: Tokens) -> dict[str, slice]:
         """Return where the tokens are in the attention; looked for once per number of tokens."""
@@ -213,7 +224,7 @@ class Method(nn.Module, ABC):
     def head_features(self, fused: Fused) -> Tensor:
         """Return the input of the last linear layer of a model that `HasLinearHead`: (B, F)."""
         before, _ = self.model.linear_head()
-        return _float32(before(fused.embedding))
+        return at_least_float32(before(fused.embedding))
 
     def fusion_qkv(self) -> list[nn.Parameter]:
         """Return the query, key and value maps of the fusion, named by the model or found."""
@@ -246,10 +257,11 @@ def full_precision(values: Tensor) -> torch.autocast:
 
 def in_float32(fused: Fused, count: int) -> Fused:
     """Return the first `count` samples of a fused batch, in float32 or better."""
-    return Fused(_float32(fused.embedding[:count]), _float32(fused.logits[:count]))
+    return Fused(at_least_float32(fused.embedding[:count]), at_least_float32(fused.logits[:count]))
 
 
-def _float32(values: Tensor) -> Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return values in float32, or as they are if that is more precise."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 

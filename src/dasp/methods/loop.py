@@ -204,7 +204,7 @@ class Adaptation:
         """Infer and adapt on tokens {name: (B, N, D)} already encoded by this model.
 
         `tta.on_tokens(model.encode(inputs))` equals `tta(inputs)` for methods that leave the
-        encoders frozen (`not tta.method.tunes_encoder`), so one encoding can serve several.
+        encoders as they are (`not tta.method.takes_inputs`), so one encoding can serve several.
         """
         return self._call(tokens, "tokens")
 
@@ -460,6 +460,7 @@ class Loop:
                 return self._explained(replace(outcome, rejected=str(error)))
         finally:
             self.method.frozen, self.method.follows = False, frozenset()
+            self.method.inputs = None
 
     def _explained(self, outcome: Outcome) -> Outcome:
         """Say in `skipped` why a call learned nothing, if it did not."""
@@ -509,6 +510,7 @@ class Loop:
 
     def _prepared(self, batch: Inputs, kind: str) -> Tokens:
         """Return the batch as the method's `step` receives it: encoded, or raw."""
+        self.method.inputs = None if kind == "tokens" else batch
         if kind == "tokens" or self.method.tunes_encoder:
             return batch
         with torch.no_grad(), self._precision():
@@ -632,7 +634,7 @@ class Loop:
                     adapted = owner.adapted_tokens(method, tokens)
                     return {name: method.fuse({name: own}).logits for name, own in adapted.items()}
         finally:
-            method.frozen = False
+            method.frozen, method.inputs = False, None
 
     @torch.no_grad()
     def _predict(self, batch: Tokens) -> Prediction:

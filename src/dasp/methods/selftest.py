@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool1d
 
-from dasp.core.types import Inputs, Tokens
+from dasp.core.types import Inputs
 from dasp.methods.base import Method
 from dasp.methods.diagnosis import FEWEST
 
@@ -167,15 +167,13 @@ def selftest(method: Method, clean: Sequence[Inputs], kind: str) -> SelfTest:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"fit\(\) got")  # half of them may be few
             method.fit([other if kind == "tokens" else method.encode(other)])
-        look = _Half(method, own if kind == "tokens" else method.encode(own))
-        alarms += [bool(result.flags) for result in look.results({})]
+        look = _Half(method, own, kind)
+        alarms += [bool(result.flags) for result in look.results({}, kind)]
         for place, (name, space, word) in enumerate(kinds):
             values = own[name] if space == "inputs" else look.tokens[name]
             draws = torch.Generator().manual_seed(2 * place + half)
             damaged = DAMAGES[word](values, draws) if values.is_floating_point() else values
-            if space == "inputs":
-                damaged = method.encode({name: damaged})[name]
-            found[place] += look.results({name: damaged})
+            found[place] += look.results({name: damaged}, space)
     trials = [
         Trial(
             *what,
@@ -200,9 +198,10 @@ class _Result(NamedTuple):
 class _Half:
     """Half of the clean samples: what the source model makes of them, and batches drawn of them."""
 
-    def __init__(self, method: Method, tokens: Tokens) -> None:
-        self._method, self.tokens = method, dict(tokens)
-        self._clean = method.fuse(tokens).logits.argmax(dim=1)
+    def __init__(self, method: Method, batch: Inputs, kind: str) -> None:
+        self._method, self._inputs = method, batch if kind == "inputs" else None
+        self.tokens = dict(batch) if self._inputs is None else method.encode(batch)
+        self._clean = method.fuse(self.tokens).logits.argmax(dim=1)
         count, draws = len(self._clean), torch.Generator().manual_seed(0)
         size = max(count // 2, 1)
         mixed = [torch.randperm(count, generator=draws)[:size] for _ in range(DRAWS // 2)]
@@ -210,13 +209,22 @@ class _Half:
         starts = torch.linspace(0, count - size, DRAWS - len(mixed)).long()
         self._rows = [*mixed, *(order[start : start + size] for start in starts.tolist())]
 
-    def results(self, damaged: Tokens) -> list[_Result]:
-        """Return what each batch comes to, with some modalities replaced."""
+    def results(self, damaged: Inputs, space: str) -> list[_Result]:
+        """Return what each batch comes to, with some modalities replaced in "inputs" or "tokens".
+
+        Damage that only tokens have cannot be encoded again.
+        """
+        inputs = None
+        if space == "inputs" and self._inputs is not None:
+            inputs = {**self._inputs, **damaged}
+            damaged = self._method.encode(damaged) if damaged else {}
         tokens = {**self.tokens, **damaged}
         source, results = self._method.fuse(tokens).logits.argmax(dim=1), []
         for rows in self._rows:
             place = rows.to(source.device)
+            self._method.inputs = inputs and {name: own[place] for name, own in inputs.items()}
             answer = self._method.predict({name: own[place] for name, own in tokens.items()})
+            self._method.inputs = None
             flags = answer.diagnosis.biased if answer.diagnosis else frozenset()
             differ = [
                 float((predicted != self._clean[place]).float().mean())

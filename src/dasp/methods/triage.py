@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from dasp.methods.diagnosis import Diagnoser, summaries
 from dasp.methods.losses import entropy, with_spoilt_rows
 from dasp.methods.passes import Adapt, LearningPasses, SourcePasses, adapted_logits, joined
 from dasp.methods.rebalance import MEMORY, rebalance
+from dasp.methods.renormalise import ConditionNorms, Moments
 
 MOST = 2.0  # the weight of what is believed beside the joint prediction, at most
 CALM = 16  # rows after which half of an alignment is made
@@ -38,6 +39,7 @@ SOUND = 0.5  # share of the clean agreement that a source model must keep where 
 SURE = 0.85  # the same, at least, if nobody else sees that classes are few
 ROUNDS = 20  # of expectation and maximisation
 KEEPS = 0.9  # share of the untreated information or agreement below which treatment is given up
+LOSES = 0.98  # the same for information, where no modality is healthy
 MENDS = 1.1  # the same for agreement, where the source model sees few classes
 SUSPECT = 0.4  # score from which the other of two modalities cannot vouch where classes are few
 AGREES = 3.0  # deviations from chance of views that confirm a treatment
@@ -277,6 +279,16 @@ class CleanSamples(nn.Module):
         self.rows = rows
 
 
+class Plan(NamedTuple):
+    """How a batch is treated."""
+
+    rows: Tensor  # of the condition, those of this batch last
+    tokens: Tokens  # those of flagged modalities encoded again, where they can be
+    adapt: Adapt
+    moments: Mapping[str, Moments]  # what BatchNorms saw of this condition
+    refused: str | None  # why nothing is treated
+
+
 @METHODS.register("triage")
 class Triage(Dasp):
     """Diagnose; align flagged modalities; predict from all, as far as each can be believed.
@@ -289,7 +301,9 @@ class Triage(Dasp):
     classes are few, and where no modality is healthy for sure, none confirms the treatment of
     another, and classes may come in an order. Otherwise:
 
-    - `align`: the tokens of flagged modalities are moved to the clean mean (after `fit` only);
+    - `align`: flagged modalities are encoded again with BatchNorms that know this condition's
+      samples (`renormalise.py`), unless classes are few or come in an order; if their encoders have
+      none, or the call was given tokens, their tokens are moved to the clean mean after `fit`;
     - `believe`: the joint prediction is multiplied by the product of the modalities' own
       predictions, each weighted by how reliable it is and how much it still tells. Of three or
       more, flagged ones predict from treated tokens if that is worth more;
@@ -312,7 +326,7 @@ class Triage(Dasp):
 
     answers: Tensor  # (n, C) the last ones that a healthy modality or agreement vouched for
 
-    version = 14
+    version = 15
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
@@ -353,6 +367,8 @@ class Triage(Dasp):
         self.diagnoser = Diagnoser(names, queue, false_alarms)
         self.condition = ConditionMemory(widths, self.model.num_classes).to(device)
         self.clean = CleanSamples(self.condition).to(device)
+        self.condition_norms = ConditionNorms(self.model, names, CALM, self.condition.capacity)
+        self.encodes_again = align and bool(self.condition_norms.places)
         self.register_buffer("answers", torch.zeros(0, self.model.num_classes, device=device))
 
     @property
@@ -401,29 +417,30 @@ class Triage(Dasp):
             return Step(spoilt, diagnosis=diagnosis)
         state = self._state(diagnosis)
         if not diagnosis.biased:
-            self.condition.remember(state, own)
+            self._remember(state, own)
             self._note(source.joint())
             return Step(source.joint(), diagnosis=diagnosis, skipped="no modality is flagged")
         alone, untreated = source.alone, source.joint()
         del source  # it holds much memory
         if diagnosis.samples:
-            self.condition.remember(state, own[:0])
+            self._remember(state, own[:0])
             answer = self._answer_mixed(own, untreated, diagnosis)
             return Step(answer, diagnosis=diagnosis, skipped=_count(diagnosis.samples))
-        rows, adapt, why = self._plan(diagnosis, own, batch, untreated)
-        if why:
-            self.condition.remember(state, rows)
+        plan = self._plan(diagnosis, own, batch, untreated)
+        rows = plan.rows
+        if plan.refused:
+            self._remember(state, rows, plan.moments)
             self._note(untreated)
-            return Step(untreated, diagnosis=diagnosis, skipped=why)
-        passes = LearningPasses(self, batch, adapt, alone) if self.learn else None
-        logits = passes.logits.detach() if passes else adapted_logits(self, batch, adapt)
+            return Step(untreated, diagnosis=diagnosis, skipped=plan.refused)
+        passes = LearningPasses(self, plan.tokens, plan.adapt, alone) if self.learn else None
+        logits = passes.logits.detach() if passes else adapted_logits(self, plan.tokens, plan.adapt)
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Step(spoilt, diagnosis=diagnosis)
         self._write(rows, logits, untreated)
         best = self._with_treated_views(state, rows)
         if why := self._harms(state, best):
             return Step(untreated, diagnosis=diagnosis, rollback=why)
-        self.condition.remember(state, rows)
+        self._remember(state, rows, plan.moments)
         unconfirmed = self._unconfirmed(diagnosis, rows)
         if unconfirmed and not self._in_no_order():
             return Step(untreated, diagnosis=diagnosis, skipped=unconfirmed)
@@ -454,10 +471,11 @@ class Triage(Dasp):
         del source  # it holds much memory
         if diagnosis.samples:
             return Prediction(self._answer_mixed(own, untreated, diagnosis), diagnosis)
-        rows, adapt, why = self._plan(diagnosis, own, batch, untreated)
-        if why:
+        plan = self._plan(diagnosis, own, batch, untreated)
+        rows = plan.rows
+        if plan.refused:
             return Prediction(untreated, diagnosis)
-        logits = adapted_logits(self, batch, adapt)
+        logits = adapted_logits(self, plan.tokens, plan.adapt)
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Prediction(spoilt, diagnosis)
         self._write(rows, logits, untreated)
@@ -471,7 +489,7 @@ class Triage(Dasp):
         """Return the adapters to the identity, and forget the condition."""
         for pair in cast(Iterable[AdapterPair], self.adapters.values()):
             pair.reset_parameters()
-        self.condition.remember(self.condition.state, self.condition.rows[:0])
+        self._remember(self.condition.state, self.condition.rows[:0])
 
     @torch.no_grad()
     def adapted_tokens(self, batch: Tokens) -> dict[str, Tensor]:
@@ -480,9 +498,9 @@ class Triage(Dasp):
         if not diagnosis.biased or diagnosis.samples:
             return dict(batch)
         own = self._rows(batch, source.alone)
-        rows, adapt, why = self._plan(diagnosis, own, batch, source.joint())
-        why = why or self._refused(diagnosis, rows)
-        return dict(batch if why else adapt(batch))
+        plan = self._plan(diagnosis, own, batch, source.joint())
+        refused = plan.refused or self._refused(diagnosis, plan.rows)
+        return dict(batch if refused else plan.adapt(plan.tokens))
 
     @torch.no_grad()
     def _diagnose(self, batch: Tokens, remember: bool) -> tuple[SourcePasses, Diagnosis]:
@@ -497,26 +515,50 @@ class Triage(Dasp):
         with full_precision(next(iter(batch.values()))):
             return source, self.diagnoser(batch, source.alone, remember, self.group)
 
-    def _plan(
-        self, diagnosis: Diagnosis, own: Tensor, batch: Tokens, untreated: Tensor
-    ) -> tuple[Tensor, Adapt, str | None]:
-        """Return the rows of the condition, how tokens are treated, and why not to, or None.
-
-        The rows of this batch are the last ones. A call inside `frozen()` knows no others.
-        """
-        state = self._state(diagnosis)
+    def _plan(self, diagnosis: Diagnosis, own: Tensor, batch: Tokens, untreated: Tensor) -> Plan:
+        """Plan the treatment of a batch. A call inside `frozen()` knows no earlier rows."""
+        state, before = self._state(diagnosis), self.condition.rows
         rows = own if self.frozen else self.condition.joined(state, own)
         self._write(rows, untreated, untreated)
         with full_precision(rows):
-            shifts = self._shifts(state, rows)
-            why = self._cannot_treat(state, rows)
+            ordinary = self._ordinary(state, rows)
+            shifts = self._shifts(state, rows, ordinary)
+            refused = self._cannot_treat(state, rows, ordinary)
+        goes_on = len(own) < len(rows) == len(before) + len(own)
+        moments = self.condition_norms.earlier() if goes_on else {}
+        tokens = dict(batch)
+        if self._may_encode_again(state, rows, ordinary) and not refused:
+            assert self.inputs is not None
+            for name in sorted(diagnosis.biased):
+                raw, earlier = {name: self.inputs[name]}, moments.get(name)
+                found, moments[name] = self.condition_norms.encode(self, raw, len(own), earlier)
+                if not torch.equal(found[name], batch[name]):
+                    tokens[name] = found[name]
+                    shifts.pop(name, None)
         treat = partial(self._treat, shifts=shifts)
         adapt = partial(treat, roles=self._roles(diagnosis))
-        if not why:  # adapters learn from the joint prediction, and may move views apart
+        if not refused:  # adapters learn from the joint prediction, and may move views apart
             vouched = self._has_voucher(diagnosis, rows)
             if self.fitted and (not vouched or (state != MISSING).sum() > 2):
-                self._write_treated_views(state, rows, batch, adapt if vouched else treat)
-        return rows, adapt, why
+                self._write_treated_views(state, rows, tokens, adapt if vouched else treat)
+        return Plan(rows, tokens, adapt, moments, refused)
+
+    def _may_encode_again(self, state: Tensor, rows: Tensor, ordinary: bool) -> bool:
+        """Tell whether the samples of the condition may have the class mix of clean ones."""
+        if not (self.encodes_again and self.inputs is not None and ordinary):
+            return False
+        return bool((state == HEALTHY).any()) or self._in_no_order() or not self._sees_few(rows)
+
+    def _sees_few(self, rows: Tensor) -> bool:
+        joint = partial(self.condition.joint, treated=False)
+        return has_few_classes(joint(rows), joint(self.clean.rows) if self.fitted else None)
+
+    def _remember(
+        self, state: Tensor, rows: Tensor, moments: Mapping[str, Moments] | None = None
+    ) -> None:
+        """Keep the rows of the condition, and the moments that BatchNorms saw in it."""
+        self.condition.remember(state, rows)
+        self.condition_norms.remember(moments or {})
 
     def _rows(self, batch: Tokens, alone: Mapping[str, Fused]) -> Tensor:
         """Return the rows (B, W) of all ranks' samples; joint predictions are still 0."""
@@ -603,7 +645,7 @@ class Triage(Dasp):
             for own in (weights * healthy, weights)
         )
 
-    def _cannot_treat(self, state: Tensor, rows: Tensor) -> str | None:
+    def _cannot_treat(self, state: Tensor, rows: Tensor, ordinary: bool) -> str | None:
         """Return why nothing should be treated, or None.
 
         A batch of few classes has a mean token of its own, which may be taken for damage; before
@@ -611,11 +653,9 @@ class Triage(Dasp):
         modalities nearly as well as on clean samples: the less these tell, the more it may lose. If
         it alone sees few classes, that may be the damage.
         """
-        ordinary = self._ordinary(state, rows)
         if not self.fitted:
             return None if ordinary else f"{FEW_CLASSES}: without fit() that looks like damage"
-        joint = partial(self.condition.joint, treated=False)
-        few = len(rows) >= RECENT and has_few_classes(joint(rows), joint(self.clean.rows))
+        few = len(rows) >= RECENT and self._sees_few(rows)
         if not (state == HEALTHY).any() or (ordinary and not few):
             return None
         found, expected = self._agreement_of_source(state, rows)
@@ -639,7 +679,7 @@ class Triage(Dasp):
         found = (healthy[0] * source[0]).sum(dim=1).mean()
         return float(found), float((source[0] @ agreed).mean())
 
-    def _shifts(self, state: Tensor, rows: Tensor) -> dict[str, Tensor]:
+    def _shifts(self, state: Tensor, rows: Tensor, ordinary: bool) -> dict[str, Tensor]:
         """Return the vector (D,) by which the tokens of each flagged modality are moved.
 
         It leads to the mean of clean samples, weighted to the class mix that is believed: by half,
@@ -650,7 +690,6 @@ class Triage(Dasp):
             return {}
         weights, views = self._weights(state, rows), self.condition.views
         believed = belief(views(rows), weights)
-        ordinary = self._ordinary(state, rows)
         share = rows.new_full((len(self.clean.rows),), 1 / len(self.clean.rows))
         if (state == HEALTHY).any():
             clean = belief(views(self.clean.rows), weights).exp()
@@ -841,7 +880,7 @@ class Triage(Dasp):
         else:
             treated, untreated = map(information, joint)
             what = "information"
-        if treated >= KEEPS * untreated:
+        if treated >= (KEEPS if (state == HEALTHY).any() else LOSES) * untreated:
             return None
         return f"treatment left {float(treated / untreated):.0%} of the source's {what}"
 

@@ -133,7 +133,7 @@ class Session(Feed):
         with torch.no_grad():
             tokens = self.encode(inputs)
         return {
-            name: tta(inputs) if tta.method.tunes_encoder else tta.on_tokens(tokens)
+            name: tta(inputs) if tta.method.takes_inputs else tta.on_tokens(tokens)
             for name, tta in self.lanes.items()
         }
 
