@@ -26,6 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import dasp
 from dasp.bench.results import read_folder
+from dasp.core.types import Inputs
 from dasp.methods import Dasp
 
 CASES = ("source", "audio", "video", "nothing")
@@ -68,8 +69,8 @@ def measure_memory(case: str, batch: int) -> float:
     return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
 
-def arithmetic(tta: dasp.Adaptation) -> int:
-    """Count the multiplications and additions of a step of one sample as it runs."""
+def arithmetic(tta: dasp.Adaptation, inputs: Inputs | None = None) -> int:
+    """Count the multiplications and additions of a step as it runs, by default of one sample."""
     aten = torch.ops.aten
 
     def forward(query, *_, **__) -> int:
@@ -84,7 +85,7 @@ def arithmetic(tta: dasp.Adaptation) -> int:
         aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
     }
     with FlopCounterMode(display=False, custom_mapping=attention) as counter:
-        tta(vit_inputs(1))
+        tta(inputs or vit_inputs(1))
     return counter.get_total_flops()
 
 

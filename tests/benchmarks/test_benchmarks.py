@@ -3,6 +3,7 @@
 import json
 import platform
 import sys
+from functools import partial
 
 import encoders
 import fill_pages
@@ -15,7 +16,7 @@ import pytest
 import ranks
 import run
 import store
-from measuring import Seconds, against, code_digest, machine, take_turns
+from measuring import Seconds, against, code_digest, machine, random_inputs, take_turns
 
 from dasp.models import CavMae, faster
 
@@ -84,6 +85,13 @@ def test_triage_learns_in_one_way_and_not_in_the_others():
     counted = [step.arithmetic(handles[way]) for way in ("without learning", "triage")]
     assert counted[0] < counted[1]
     assert set(triage_cost.growth((3,), True, 1)) == {"3, triage", "3, without learning"}
+
+
+def test_of_two_encoders_with_batch_norm_the_flagged_one_runs_twice():
+    drawn = partial(random_inputs, dict.fromkeys(triage_cost.Convolutional.modalities, (3, 64, 64)))
+    found = triage_cost.costs(triage_cost.Convolutional(), drawn, 2, 1)
+    assert 1.5 < found["without learning"]["arithmetic"] < 1.51
+    assert found["without learning, nothing flagged"]["arithmetic"] < 1.01
 
 
 def test_encoders_are_timed_and_growth_is_fitted(monkeypatch):
