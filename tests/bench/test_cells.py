@@ -300,7 +300,7 @@ def test_only_the_arrays_that_a_job_reads_are_needed(one_run, tokens):
     def needed(protocol, method="dasp"):
         fogged = replace(one_run, corruptions=("fog", "rain"), tokens=tokens)
         job = only_job(fogged, methods={method: MethodRow(method)}, protocols=(protocol,))
-        return set(needed_features(job, ("audio", "video")))
+        return set(needed_features(job, find_model(job.model)))
 
     fog, rain = Domain("video", "fog", 5), Domain("audio", "rain", 5)
     audio, clean_audio = (FeatureSpec("audio", domain, True, tokens) for domain in (rain, None))

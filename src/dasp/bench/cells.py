@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from dasp.bench.code import code_of
 from dasp.bench.features import FLOAT32, Features, FeatureSpec, drawn_ahead
@@ -32,18 +32,18 @@ Answer = tuple[NDArray[np.int64], NDArray[np.bool_], Outcome]
 """The numbers of a batch's samples (see `Features.batches`), which were right, and the outcome."""
 
 
-def needed_features(job: Job, modalities: Sequence[str]) -> list[FeatureSpec]:
+def needed_features(job: Job, model: nn.Module) -> list[FeatureSpec]:
     """Return the arrays that a job reads, sorted; of a constant modality the raw one's shape."""
     run = job.run
     conditions = {condition for visit in job.visits() for condition in visit.conditions}
     conditions |= {CLEAN} if run.clean_after else set()
-    encoded = not run.cost and not find_method(run.method).tunes_encoder
+    encoded = not run.cost and not find_method(run.method).reads_inputs(model, **run.options)
     specs = {
         FeatureSpec(name, condition.domain(name), True, run.tokens)
         if encoded and name not in condition.constant
         else FeatureSpec(name, condition.domain(name), False, FLOAT32)
         for condition in conditions
-        for name in modalities
+        for name in model.modalities  # type: ignore[union-attr]
         if name not in condition.missing
     }
     return sorted(specs, key=lambda spec: (spec.modality, str(spec.domain), spec.encoded))
@@ -51,7 +51,7 @@ def needed_features(job: Job, modalities: Sequence[str]) -> list[FeatureSpec]:
 
 def fill_store(job: Job, features: Features) -> None:
     """Compute the arrays that a job reads; jobs side by side begin with different ones."""
-    specs = needed_features(job, features.modalities)
+    specs = needed_features(job, features.model)
     first = int(job.run.key, 16) % len(specs)
     for spec in (*specs[first:], *specs[:first]):
         features.get(spec)

@@ -126,7 +126,8 @@ class Plan:
         dataset = self.data.open()
         data = dataset.identity
         rows = {label: self._row_settings(row, dataset) for label, row in self.methods.items()}
-        digests = {name: self._checked_digest(name, dataset) for name in self.models}
+        known = {name: self._checked_model(name, dataset, rows) for name in self.models}
+        digests = {name: digest for name, (digest, _) in known.items()}
         names = model_names(digests)
         pairs = product(self.protocols, self.severities)
         streams = {pair: self._stream_settings(*pair, dataset, data["samples"]) for pair in pairs}
@@ -138,9 +139,10 @@ class Plan:
         ):
             order = {"seed": seed, "batch_size": batch_size, "corruptions": list(self.corruptions)}
             settings = rows[label] | streams[protocol, severity] | order
-            known = {"name": names[model], "digest": digests[model]}
+            settings["tokens"] = FLOAT32 if label in known[model][1] else self.tokens
+            which = {"name": names[model], "digest": digests[model]}
             jobs.append(
-                (label, Job(RunConfig(data, known, cost=cost, **settings), model, self.data))
+                (label, Job(RunConfig(data, which, cost=cost, **settings), model, self.data))
             )
         return jobs
 
@@ -166,11 +168,15 @@ class Plan:
             "versions": versions_of(row.method),
             "options": resolved(row, self.data.name),
             "source": dataset.source(count).identity if count else {},
-            "tokens": FLOAT32 if method.tunes_encoder else self.tokens,
         }
 
-    def _checked_digest(self, reference: str, dataset: Dataset) -> str:
-        """Return the digest of a model, after checking that it can do what the plan asks."""
+    def _checked_model(
+        self, reference: str, dataset: Dataset, rows: Mapping[str, Any]
+    ) -> tuple[str, set[str]]:
+        """Return the digest of a model, and which rows read its raw inputs.
+
+        Check before that it can do what the plan asks.
+        """
         model = find_model(reference)
         for protocol in self.protocols:
             lacking = sorted(sensors(protocol) - set(model.modalities))  # type: ignore[arg-type]
@@ -182,7 +188,12 @@ class Plan:
                 )
         for row in self.methods.values():
             check_encoders(find_method(row.method), model)
-        return digest_on(dataset, model, reference)
+        raw = {
+            label
+            for label, row in rows.items()
+            if find_method(row["method"]).reads_inputs(model, **row["options"])
+        }
+        return digest_on(dataset, model, reference), raw
 
     def _stream_settings(
         self, protocol: str, severity: int, dataset: Dataset, samples: int

@@ -123,6 +123,11 @@ class Method(nn.Module, ABC):
     def step(self, batch: Tokens) -> Step:
         """Return prediction and loss for a batch of tokens (raw inputs if `tunes_encoder`)."""
 
+    @classmethod
+    def reads_inputs(cls, _model: nn.Module, /, **_options: Any) -> bool:
+        """Tell whether raw inputs tell a method with these options more than tokens of a model."""
+        return cls.tunes_encoder
+
     @property
     def takes_inputs(self) -> bool:
         """Whether raw inputs tell it more than their tokens."""

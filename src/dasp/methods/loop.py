@@ -480,8 +480,8 @@ class Loop:
         rows = self.method.group.gather(own)
         why = not_finite(batch, own, rows) if len(rows) else "no rank has samples"
         if len(rows) and rows.all():
-            batch, kind = self._prepared(batch, kind), "tokens"
-            outcome = self._infer(batch) if frozen else self._learn(batch, before)
+            prepared = self._prepared(batch, kind)
+            outcome = self._infer(prepared) if frozen else self._learn(prepared, before)
             rows = predicted_rows(outcome.logits)
             if rows.all() or outcome.rollback:
                 return outcome

@@ -1,36 +1,49 @@
 """Encode a damaged modality again, with BatchNorms that know the samples of its condition.
 
 A BatchNorm subtracts the mean and divides by the deviation that its inputs had in training. Damage
-changes both, in every layer, and the next layer never learned from that. With n samples of the
-present condition,
+changes both, in every layer, and the next layer never learned from that. n samples of the present
+condition have the mean m and the variance v, and g = m − (mean of training). With
 
-    mean = w·(mean of the condition) + (1 − w)·(mean of training),    w = n / (n + calm),
+    mean = w·m + (1 − w)·(mean of training),      w = n / (n + calm·v / (v + g²)),
+    variance = u·v + (1 − u)·(that of training),  u = n / (n + calm),
 
-and the same for the variance, features are again where the next layer expects them. The model and
-its running statistics stay as they are: for one pass, a hook replaces what each BatchNorm returns.
+features are again where the next layer expects them: a gap that is large against the deviation is
+no chance, however few samples there are. The model and its running statistics stay as they are: for
+one pass, and in this thread alone, the inputs of each BatchNorm are moved and scaled such that what
+it does with them comes to that.
 """
 
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.hooks import RemovableHandle
 
 from dasp.core.types import Inputs
 from dasp.methods.base import Method, at_least_float32
 
-Hook = Callable[[Any, Any, Any], Tensor]
-"""Returns what a module should have returned; takes the module, its arguments and its output."""
+TINY = 1e-30  # avoids 0 / 0 where nothing varies
+Change = Callable[[Any, Tensor], Tensor]
+"""Returns what a module should be given instead of a tensor."""
 
 
 class Moments(NamedTuple):
     """What all BatchNorms saw of one modality, relative to their running means."""
 
     samples: int
-    values: Tensor  # (2, W): first and second moment of every channel of every norm
+    values: Tensor  # (2, W): mean and variance of every channel of every norm
+
+    def joined(self, count: int, later: Tensor, where: slice) -> Tensor:
+        """Return the values (2, C) of some channels, with those of `count` later samples."""
+        share, before = count / (self.samples + count), self.values[:, where]
+        found = before.lerp(later, share)
+        found[1] += share * (1 - share) * (later[0] - before[0]).square()
+        return found
 
 
 class ConditionNorms(nn.Module):
@@ -70,40 +83,49 @@ class ConditionNorms(nn.Module):
     @torch.no_grad()
     def encode(
         self, method: Method, inputs: Inputs, samples: int, earlier: Moments | None
-    ) -> tuple[dict[str, Tensor], Moments]:
+    ) -> tuple[dict[str, Tensor], Moments] | None:
         """Encode one modality; return its tokens, and its moments from now on.
 
-        `samples` is the number of all ranks' samples, `earlier` what was seen before them.
+        `samples` is the number of all ranks' samples, `earlier` what was seen before them. Return
+        None if no BatchNorm took part, or if moments are too large for their kind of number.
         """
-        before, values = earlier or Moments(0, self.moments[0]), torch.zeros_like(self.moments[0])
+        before = earlier or Moments(0, torch.zeros_like(self.moments[0]))
         count, here = before.samples + samples, len(next(iter(inputs.values())))
+        values, seen = before.values.clone(), dict[_BatchNorm, list[Tensor]]()
 
-        def normalised(norm: _BatchNorm, given: tuple[Tensor], usual: Tensor) -> Tensor:
-            mean, variance = statistics_of(norm)
-            rows = at_least_float32(given[0])
-            each = moments_of(rows, mean)
-            found = method.group.gather(each if here else each[:0]).mean(dim=0)  # (2, C)
-            place = self.places[norm]
-            values[:, place] = before.values[:, place].lerp(found, samples / count)
-            first, second = values[:, place]
-            weight = count / (count + self.calm)
-            there = mean + weight * first, variance.lerp(second - first.square(), weight)
-            scale, offset = (
-                own if own is None else own.to(mean) for own in (norm.weight, norm.bias)
-            )
-            return F.batch_norm(rows, *there, scale, offset, eps=norm.eps).to(usual)
+        def moved(norm: _BatchNorm, given: Tensor) -> Tensor:
+            centre, usual = statistics_of(norm)
+            rows, place = at_least_float32(given), self.places[norm]
+            each = moments_of(rows, centre)
+            seen.setdefault(norm, []).append(method.group.gather(each if here else each[:0]))
+            every = torch.cat(seen[norm])  # some norms are called several times
+            values[:, place] = before.joined(samples, pooled(every), place)
+            gap, variance = values[:, place]
+            alone = variance / (variance + gap.square()).clamp(min=TINY)
+            shift = gap * count / (count + self.calm * alone)
+            there = usual.lerp(variance, count / (count + self.calm))
+            scale = ((usual + norm.eps) / (there + norm.eps)).sqrt()
+            shape = -1, *[1] * (rows.ndim - 2)
+            out: Tensor = (rows - (centre + shift).view(shape)) * scale.view(shape)
+            return (out + centre.view(shape)).to(given)
 
-        with hooked(self.places, normalised):
-            return method.encode(inputs), Moments(count, values)
+        with changed_inputs(self.places, moved), without_compiled_code():
+            tokens = method.encode(inputs)
+        return (tokens, Moments(count, values)) if seen and values.isfinite().all() else None
 
 
 def moments_of(rows: Tensor, centre: Tensor) -> Tensor:
-    """Return the first and second moment of each row's channels (b, C, …), less a centre (C,).
-
-    → (b, 2, C)
-    """
+    """Return mean, less a centre (C,), and variance of each row's channels (b, C, …): (b, 2, C)."""
     gap = rows.flatten(2).sub(centre[:, None]) if rows.ndim > 2 else (rows - centre)[..., None]
-    return torch.stack([gap.mean(dim=2), gap.square().mean(dim=2)], dim=1)
+    variance, mean = torch.var_mean(gap, dim=2, correction=0)
+    return torch.stack([mean, variance], dim=1)
+
+
+def pooled(each: Tensor) -> Tensor:
+    """Return the mean and variance (2, C) of all rows together, from those of each (b, 2, C)."""
+    found = each.mean(dim=0)
+    found[1] += each[:, 0].var(dim=0, correction=0)
+    return found
 
 
 def statistics_of(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
@@ -120,11 +142,34 @@ def running_norms(model: nn.Module) -> list[_BatchNorm]:
 
 
 @contextmanager
-def hooked(modules: Iterable[nn.Module], hook: Hook) -> Iterator[None]:
-    """Let a hook replace what modules return within this block."""
-    handles = [module.register_forward_hook(hook) for module in modules]
+def changed_inputs(modules: Iterable[nn.Module], change: Change) -> Iterator[None]:
+    """Change the input of modules within this block, in this thread.
+
+    A hook that an interrupt leaves behind does nothing.
+    """
+    owner, active = threading.get_ident(), [True]
+    handles: list[RemovableHandle] = []
+
+    def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if not active or threading.get_ident() != owner:
+            return None
+        if given:
+            return (change(module, given[0]), *given[1:]), named
+        return given, named | {"input": change(module, named["input"])}
+
     try:
+        handles.extend(m.register_forward_pre_hook(hook, with_kwargs=True) for m in modules)
         yield
     finally:
+        active.clear()
         for handle in handles:
             handle.remove()
+
+
+def without_compiled_code() -> AbstractContextManager[Any]:
+    """Return a context in which compiled modules run as written: compiled code may have no hooks.
+
+    If the compiler was never loaded, nothing is compiled.
+    """
+    compiler = "torch._dynamo" in sys.modules
+    return torch.compiler.set_stance("force_eager") if compiler else nullcontext()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from dasp.methods.diagnosis import Diagnoser, summaries
 from dasp.methods.losses import entropy, with_spoilt_rows
 from dasp.methods.passes import Adapt, LearningPasses, SourcePasses, adapted_logits, joined
 from dasp.methods.rebalance import MEMORY, rebalance
-from dasp.methods.renormalise import ConditionNorms, Moments
+from dasp.methods.renormalise import ConditionNorms, Moments, running_norms
 
 MOST = 2.0  # the weight of what is believed beside the joint prediction, at most
 CALM = 16  # rows after which half of an alignment is made
@@ -368,8 +368,13 @@ class Triage(Dasp):
         self.condition = ConditionMemory(widths, self.model.num_classes).to(device)
         self.clean = CleanSamples(self.condition).to(device)
         self.condition_norms = ConditionNorms(self.model, names, CALM, self.condition.capacity)
-        self.encodes_again = align and bool(self.condition_norms.places)
+        self.encodes_again = self.reads_inputs(model, align=align)
         self.register_buffer("answers", torch.zeros(0, self.model.num_classes, device=device))
+
+    @classmethod
+    def reads_inputs(cls, model: nn.Module, /, *, align: bool = True, **_options: Any) -> bool:
+        """Tell whether the inputs of this model can be encoded again with other statistics."""
+        return align and bool(running_norms(model))
 
     @property
     def fitted(self) -> bool:
@@ -530,10 +535,10 @@ class Triage(Dasp):
         if self._may_encode_again(state, rows, ordinary) and not refused:
             assert self.inputs is not None
             for name in sorted(diagnosis.biased):
-                raw, earlier = {name: self.inputs[name]}, moments.get(name)
-                found, moments[name] = self.condition_norms.encode(self, raw, len(own), earlier)
-                if not torch.equal(found[name], batch[name]):
-                    tokens[name] = found[name]
+                raw, earlier = {name: self.inputs[name]}, moments.pop(name, None)
+                found = self.condition_norms.encode(self, raw, len(own), earlier)
+                if found is not None:
+                    tokens[name], moments[name] = found[0][name], found[1]
                     shifts.pop(name, None)
         treat = partial(self._treat, shifts=shifts)
         adapt = partial(treat, roles=self._roles(diagnosis))
