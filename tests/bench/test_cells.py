@@ -311,3 +311,4 @@ def test_only_the_arrays_that_a_job_reads_are_needed(one_run, tokens):
     raw = FeatureSpec("audio", None, False)  # of a constant, the shape
     assert needed("constant/audio") == {audio, clean_video, video, raw}
     assert raw in needed("interleaved", "tent")  # which tunes the encoder: no precision
+    assert needed("interleaved", "triage") == needed("interleaved")

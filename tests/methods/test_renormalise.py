@@ -1,5 +1,8 @@
 """BatchNorms that know the samples of a condition: what they see, repair, and leave as it was."""
 
+import copy
+import threading
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,9 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import dasp
-from dasp.methods.renormalise import ConditionNorms
+from dasp.methods.diagnosis import Diagnoser
+from dasp.methods.renormalise import ConditionNorms, changed_inputs, without_compiled_code
+from dasp.methods.triage import Triage
 
-CLASSES = 6
+CLASSES, CALM = 6, 16
 NAMES = ("audio", "video")
 
 
@@ -18,9 +23,9 @@ class Normed(nn.Module):
 
     modalities, embed_dim, num_classes = NAMES, CLASSES, CLASSES
 
-    def __init__(self):
+    def __init__(self, kind=nn.BatchNorm1d):
         super().__init__()
-        self.encoders = nn.ModuleDict({name: nn.BatchNorm1d(CLASSES) for name in NAMES})
+        self.encoders = nn.ModuleDict({name: kind(CLASSES) for name in NAMES})
         for norm in self.encoders.values():
             norm.running_mean.fill_(0.5)
             norm.running_var.fill_(9.0)
@@ -33,7 +38,27 @@ class Normed(nn.Module):
         return dasp.Fused(logits, logits, None)
 
 
-def world(count, seed, gain=1.0, only=None):
+class Activated(nn.BatchNorm1d):
+    """A norm that does more, and takes its input by name."""
+
+    def forward(self, input):
+        return super().forward(input).relu()
+
+
+class Named(Normed):
+    def encode(self, inputs):
+        return {n: self.encoders[n](input=value).transpose(1, 2) for n, value in inputs.items()}
+
+
+class Twice(Normed):
+    """Calls its norm for either half of the steps."""
+
+    def encode(self, inputs):
+        halves = {n: [self.encoders[n](v) for v in own.chunk(2, 2)] for n, own in inputs.items()}
+        return {n: torch.cat(parts, dim=2).transpose(1, 2) for n, parts in halves.items()}
+
+
+def world(count, seed, gain=1.0, only=None, both=False):
     """Return inputs (n, C, 4) that tell the labels, and the labels; the audio may be damaged."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(CLASSES, (count,), generator=generator)
@@ -41,14 +66,21 @@ def world(count, seed, gain=1.0, only=None):
     said = 3 * nn.functional.one_hot(labels, CLASSES).float()[..., None]
     inputs = {n: said + 3 * torch.randn(count, CLASSES, 4, generator=generator) for n in NAMES}
     slopes = gain ** torch.linspace(1, -1, CLASSES)[:, None]  # some channels louder, others fainter
-    inputs["audio"] = slopes * inputs["audio"] + (slopes - 1)
+    for name in NAMES if both else ("audio",):
+        inputs[name] = slopes * inputs[name] + (slopes - 1)
     return inputs, labels
 
 
-def triage(**options):
-    tta = dasp.adapt(Normed(), "triage", lr=1e-2, **options)
+def triage(model=None, **options):
+    tta = dasp.adapt(model or Normed(), "triage", lr=1e-2, **options)
     tta.fit([world(256, 0)[0]])
     return tta
+
+
+@pytest.fixture(autouse=True)
+def same_damage(monkeypatch):
+    """Let louder channels, which let samples vary, not look like damage of some samples only."""
+    monkeypatch.setattr(Diagnoser, "_is_mixed", lambda *_: False)
 
 
 def method_of(model):
@@ -70,6 +102,32 @@ def test_moments_of_parts_are_those_of_the_whole(first, seed):
     assert both.samples == whole.samples == 20
     torch.testing.assert_close(both.values, whole.values)
     torch.testing.assert_close(last["audio"], tokens["audio"][first:])
+
+
+@pytest.mark.parametrize("model", [Normed(), Normed(Activated), Named(), Twice(), Named(Activated)])
+@pytest.mark.parametrize("offset", [0.0, 1.0, 300.0])
+def test_a_norm_does_what_it_did_with_other_statistics(model, offset):
+    """Its weights, its ε, an activation in it and a user's own hook keep their part."""
+    model, draws = copy.deepcopy(model), torch.Generator().manual_seed(0)
+    norm = model.encoders["audio"]
+    norm.eps = 0.5
+    for value in (norm.weight.data, norm.bias.data, norm.running_mean):
+        value.copy_(torch.randn(CLASSES, generator=draws))
+    norm.register_forward_hook(lambda module, given, out: out + 1)
+    audio = world(32, 2, gain=3.0)[0]["audio"] + offset
+    rows = audio.transpose(1, 2).flatten(0, 1).double()
+    gap, variance = rows.mean(dim=0) - norm.running_mean, rows.var(dim=0, correction=0)
+    share = 32 / (32 + CALM * variance / (variance + gap.square()))
+    other = copy.deepcopy(model).eval()
+    other.encoders["audio"].running_mean += share * gap
+    other.encoders["audio"].running_var.lerp_(variance.float(), 32 / (32 + CALM))
+    norms = ConditionNorms(model, NAMES, calm=CALM, most=100)
+    tokens, moments = norms.encode(method_of(model), {"audio": audio}, 32, None)
+    if not isinstance(model, Twice):  # its first call knows the first half of the steps alone
+        wanted = other.encode({"audio": audio})["audio"]
+        torch.testing.assert_close(tokens["audio"], wanted, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(moments.values[0, :CLASSES], gap.float(), atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(moments.values[1, :CLASSES], variance.float(), atol=1e-3, rtol=1e-3)
 
 
 def test_many_samples_are_normalised_to_what_the_model_was_trained_with():
@@ -176,3 +234,142 @@ def test_a_failing_encoder_leaves_no_hook_behind(monkeypatch):
     with pytest.raises(ValueError, match="loose"):
         norms.encode(tta.method, world(4, 51)[0], 4, None)
     assert not any(norm._forward_hooks for norm in tta.model.encoders.values())
+
+
+def test_only_the_thread_that_encodes_again_sees_it():
+    """Handles may share a model: what one does to it must not reach another one's answer."""
+
+    class Waiting(Normed):
+        inside, goes_on, calls = threading.Event(), threading.Event(), 0
+
+        def encode(self, inputs):
+            if threading.current_thread() is not threading.main_thread():
+                self.calls += 1
+                if self.calls == 2:  # again
+                    self.inside.set()
+                    assert self.goes_on.wait(60)
+            return super().encode(inputs)
+
+    model = Waiting()
+    tta, source, damaged = (
+        triage(model, learn=False),
+        dasp.adapt(model, "source"),
+        world(64, 10, 6.0),
+    )
+    clean = world(64, 61)[0]
+    wanted, found = source(clean).logits, []
+    thread = threading.Thread(target=lambda: found.append(tta(damaged[0])))
+    thread.start()
+    assert model.inside.wait(60)
+    assert torch.equal(source(clean).logits, wanted)
+    model.goes_on.set()
+    thread.join()
+    assert torch.equal(found[0].logits, triage(learn=False)(damaged[0]).logits)
+
+
+def test_a_hook_that_an_interrupt_leaves_behind_does_nothing():
+    norm, rows = nn.BatchNorm1d(CLASSES).eval(), torch.randn(4, CLASSES)
+
+    def interrupted():
+        yield norm
+        raise KeyboardInterrupt
+
+    hooks = []
+    with (
+        pytest.raises(KeyboardInterrupt),
+        changed_inputs(interrupted(), lambda _, given: given + 1),
+    ):
+        pass
+    with changed_inputs([norm], lambda _, given: given + 1):
+        hooks += norm._forward_pre_hooks.values()
+        assert not torch.equal(norm(rows), norm.eval()(rows - 1))
+    assert not norm._forward_pre_hooks
+    norm.register_forward_pre_hook(hooks[0], with_kwargs=True)
+    torch.testing.assert_close(norm(rows), rows / (1 + norm.eps) ** 0.5)
+
+
+def test_compiled_code_runs_as_written():
+    """It was compiled without hooks, and would go on without them."""
+    norm, rows = nn.BatchNorm1d(CLASSES).eval(), torch.randn(4, CLASSES)
+    compiled = torch.compile(norm, backend="eager")
+    usual = compiled(rows)
+    with changed_inputs([norm], lambda _, given: given + 1), without_compiled_code():
+        assert not torch.allclose(compiled(rows), usual)
+    assert torch.equal(compiled(rows), usual)
+
+
+@pytest.mark.parametrize("value", [1e5, 1e20])
+def test_a_sample_that_is_far_too_large_spoils_no_other(value):
+    inputs, _ = world(64, 62, gain=6.0)
+    inputs["audio"][5, 0, 0] = value
+    tta = triage(learn=False)
+    assert tta(inputs).logits.isfinite().all()
+    assert tta.method.condition_norms.moments.isfinite().all()
+    assert tta(world(64, 63, gain=6.0)[0]).logits.isfinite().all()
+
+
+def test_samples_beside_one_that_the_model_fails_on_are_encoded_again():
+    class Fails(Normed):
+        def fuse(self, tokens):
+            fused = super().fuse(tokens)
+            if len(tokens) < 2:
+                return fused
+            bad = tokens["video"].amax(dim=(1, 2)) > 1e3
+            return dasp.Fused(fused.embedding, fused.logits.masked_fill(bad[:, None], torch.nan))
+
+    inputs, _ = world(64, 11, gain=6.0)
+    inputs["video"][5, 0, 0] = 5e4
+    outcome, others = triage(Fails(), learn=False)(inputs), torch.arange(64) != 5
+    assert "1 of 64" in outcome.rejected
+    tta = triage(learn=False)
+    with tta.frozen():
+        wanted = tta({name: own[others] for name, own in inputs.items()}).logits
+    assert torch.equal(outcome.logits[others], wanted)
+
+
+def test_views_are_those_of_tokens_encoded_again_and_not_moved_too():
+    tta, damaged = triage(learn=False), world(64, 64, gain=6.0)[0]
+    norms = tta.method.condition_norms
+    tokens, _ = norms.encode(tta.method, {"audio": damaged["audio"]}, 64, None)
+    with tta.frozen():
+        alone = tta.alone(damaged)
+    assert torch.equal(alone["audio"], tta.model.fuse(tokens).logits)
+    assert torch.equal(alone["video"], tta.model.fuse(tta.model.encode(damaged)).logits) is False
+    assert tta.method.inputs is None
+
+
+def test_tokens_that_follow_inputs_are_not_taken_for_these():
+    tta, damaged = triage(learn=False), world(64, 65, gain=6.0)[0]
+    tta(damaged)
+    assert tta.method.inputs is None
+    kept = tta.method.condition_norms.moments.clone()
+    tta.on_tokens(tta.model.encode(world(64, 66, gain=6.0)[0]))
+    assert torch.equal(tta.method.condition_norms.moments, kept)
+
+
+def test_another_condition_and_a_roll_back_start_over(monkeypatch):
+    tta = triage(learn=False)
+    norms = tta.method.condition_norms
+    tta(world(64, 67, gain=6.0)[0])
+    tta(world(64, 68, gain=1 / 6)[0])
+    assert norms.samples.tolist() == [64, 0]
+    tta.method.roll_back()
+    assert not norms.earlier()
+    monkeypatch.setattr(Triage, "_cannot_treat", lambda *_: "not now")
+    assert tta(world(64, 69, gain=6.0)[0]).skipped == "not now"
+    assert not norms.earlier()
+
+
+def test_without_a_healthy_modality_few_classes_are_not_encoded_again(monkeypatch):
+    tta = triage(learn=False)
+    method, flagged, healthy = tta.method, 2, 1
+    every, none = method.clean.rows, torch.tensor([flagged, flagged])
+    one = every[method.condition.joint(every, treated=False).argmax(dim=1) == 2]
+    assert not method._may_encode_again(none, every, ordinary=True)  # without inputs
+    method.inputs = world(4, 0)[0]
+    assert method._may_encode_again(none, every, ordinary=True)
+    assert not method._may_encode_again(none, every, ordinary=False)
+    assert not method._may_encode_again(none, one, ordinary=True)
+    assert method._may_encode_again(torch.tensor([flagged, healthy]), one, ordinary=True)
+    monkeypatch.setattr(Triage, "_in_no_order", lambda _: True)
+    assert method._may_encode_again(none, one, ordinary=True)
