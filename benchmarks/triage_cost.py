@@ -46,8 +46,9 @@ class Told(Triage):
     def _cannot_treat(self, *known):
         super()._cannot_treat(*known)
 
-    def _may_encode_again(self, *_):
-        return self.encodes_again
+    def _ordinary(self, *known):
+        super()._ordinary(*known)
+        return True
 
     def _cannot_teach(self, state, rows):
         super()._cannot_teach(state, rows)

@@ -11,7 +11,7 @@ import dasp
 from dasp.core.errors import InputError, OptionError
 from dasp.core.types import Diagnosis
 from dasp.methods.dasp import diversity
-from dasp.methods.diagnosis import summaries
+from dasp.methods.diagnosis import Diagnoser, summaries
 from dasp.methods.triage import (
     ConditionMemory,
     Triage,
@@ -587,7 +587,7 @@ def diagnosed(**scores):
 @pytest.mark.parametrize(
     ("scores", "vouched"),
     [
-        ({"audio": 2.0}, [True, True]),
+        ({"audio": 2.0}, [True, False]),
         ({"audio": 2.0, "video": 2.0}, [False, False]),
         ({"audio": 2.0, "video": 0.2}, [True, True]),
         ({"audio": 2.0, "video": 0.7}, [True, False]),
@@ -604,6 +604,7 @@ def test_where_classes_are_few_a_healthy_modality_must_be_beyond_doubt(
     for ordinary, expected in zip((True, False), vouched, strict=True):
         monkeypatch.setattr(Triage, "_state", lambda *_: None)
         monkeypatch.setattr(Triage, "_ordinary", lambda *_, found=ordinary: found)
+        monkeypatch.setattr(Triage, "_sees_few", lambda *_, few=not ordinary: few)
         assert method._has_voucher(diagnosed(**scores), torch.zeros(0, 1)) == expected
 
 
@@ -628,6 +629,39 @@ def test_a_stream_in_no_order_vouches_for_a_treatment_for_a_while(monkeypatch, o
     assert treated == ([True, True, False, False] if only is None else [False] * 4)
     tta.reset()
     assert said(5) == "nobody confirms it"
+
+
+@pytest.mark.parametrize("only", [None, 2])
+def test_the_only_sensor_that_is_present_is_treated_unless_it_sees_few_classes(monkeypatch, only):
+    """Nobody can say whether one class is what there is, or what damage makes of all."""
+    monkeypatch.setattr(Triage, "_harms", lambda *_: None)
+    monkeypatch.setattr(Diagnoser, "_is_mixed", lambda *_: False)
+    tta = dasp.adapt(Lopsided(), "triage", learn=False)
+    tta.fit_on_tokens([lopsided_world(256, 0)[0]])
+    source = dasp.adapt(Lopsided(), "source")
+    for number in range(4):
+        tokens, labels = lopsided_world(64, 30 + number, offset=6.0, only=only)
+        said = torch.nn.functional.one_hot(labels, CLASSES)[:, None]
+        alone = {"audio": tokens["audio"] + 9 * said}
+        out, answer = tta.on_tokens(alone), source.on_tokens(alone)
+        assert out.diagnosis.biased == {"audio"}
+        if only is None:
+            assert "treated audio" in out.skipped
+        else:
+            assert "classes are few" in out.skipped
+            assert torch.equal(out.logits, answer.logits)
+
+
+def test_nothing_is_learned_where_all_are_damaged_and_few_classes_are_seen(monkeypatch):
+    tta = dasp.adapt(Lopsided(), "triage", lr=1e-2)
+    tta.fit_on_tokens([lopsided_world(256, 0)[0]])
+    monkeypatch.setattr(Triage, "_unconfirmed", lambda *_: None)
+    tokens, _ = lopsided_world(64, 1, offset=6.0)
+    tokens["video"] = tokens["video"] + 6.0 * (torch.arange(CLASSES) > 3)
+    monkeypatch.setattr(Triage, "_sees_few", lambda *_: True)
+    assert "classes are few" in tta.on_tokens(tokens).skipped
+    monkeypatch.setattr(Triage, "_sees_few", lambda *_: False)
+    assert tta.on_tokens(tokens).updated
 
 
 def test_a_condition_keeps_views_of_untreated_tokens_beside_those_of_treated_ones(monkeypatch):

@@ -320,7 +320,7 @@ class Adaptation:
     def _fit(self, source: Iterable[Inputs], kind: str) -> None:
         group, method = self.method.group, self.method
         self._clean = [], kind
-        with group.together(), self._in_use():
+        with torch.inference_mode(False), group.together(), self._in_use():
             self.memory.restore(self.source)
             batches = map(self._kept, group.join(clean_batches(source, method, kind)))
             if kind == "inputs" and not method.tunes_encoder:

@@ -4,32 +4,35 @@ A BatchNorm subtracts the mean and divides by the deviation that its inputs had 
 changes both, in every layer, and the next layer never learned from that. n samples of the present
 condition have the mean m and the variance v, and g = m − (mean of training). With
 
-    mean = w·m + (1 − w)·(mean of training),      w = n / (n + calm·v / (v + g²)),
     variance = u·v + (1 − u)·(that of training),  u = n / (n + calm),
+    mean = w·m + (1 − w)·(mean of training),      w = n / (n + calm·s / (s + g²)),
 
-features are again where the next layer expects them: a gap that is large against the deviation is
-no chance, however few samples there are. The model and its running statistics stay as they are: for
-one pass, and in this thread alone, the inputs of each BatchNorm are moved and scaled such that what
-it does with them comes to that.
+and s the larger one of v and that variance, features are again where the next layer expects them: a
+gap that is large against the deviation is no chance, however few samples there are. The model and
+its running statistics stay as they are: for one pass, and in this thread alone,
+`torch.nn.functional.batch_norm` is given others.
 """
 
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.hooks import RemovableHandle
+from torch.overrides import TorchFunctionMode
 
 from dasp.core.types import Inputs
 from dasp.methods.base import Method, at_least_float32
 
 TINY = 1e-30  # avoids 0 / 0 where nothing varies
-Change = Callable[[Any, Tensor], Tensor]
-"""Returns what a module should be given instead of a tensor."""
+ENOUGH = 8  # samples among which one that is far off is seen
+FAR = 10.0  # deviations from the median beyond which a sample counts no more
+Statistics = tuple[Tensor, Tensor]
+"""Mean and variance (C,)."""
 
 
 class Moments(NamedTuple):
@@ -60,7 +63,7 @@ class ConditionNorms(nn.Module):
         super().__init__()
         self.names, self.calm, self.most = list(names), calm, most
         norms, width = running_norms(model), 0
-        self.places = {}
+        self.places, self.idle = dict[_BatchNorm, slice](), set[str]()  # whose encoders have none
         for norm in norms:
             self.places[norm] = slice(width, width := width + norm.num_features)
         empty = torch.zeros(len(names), 2, width)
@@ -89,28 +92,28 @@ class ConditionNorms(nn.Module):
         `samples` is the number of all ranks' samples, `earlier` what was seen before them. Return
         None if no BatchNorm took part, or if moments are too large for their kind of number.
         """
+        if self.idle.issuperset(inputs):
+            return None
         before = earlier or Moments(0, torch.zeros_like(self.moments[0]))
         count, here = before.samples + samples, len(next(iter(inputs.values())))
         values, seen = before.values.clone(), dict[_BatchNorm, list[Tensor]]()
 
-        def moved(norm: _BatchNorm, given: Tensor) -> Tensor:
-            centre, usual = statistics_of(norm)
-            rows, place = at_least_float32(given), self.places[norm]
-            each = moments_of(rows, centre)
+        def wanted(norm: _BatchNorm, given: Tensor) -> Statistics:
+            (centre, usual), place = statistics_of(norm), self.places[norm]
+            each = moments_of(at_least_float32(given), centre)
             seen.setdefault(norm, []).append(method.group.gather(each if here else each[:0]))
             every = torch.cat(seen[norm])  # some norms are called several times
-            values[:, place] = before.joined(samples, pooled(every), place)
+            values[:, place] = before.joined(samples, pooled(every, usual), place)
             gap, variance = values[:, place]
-            alone = variance / (variance + gap.square()).clamp(min=TINY)
-            shift = gap * count / (count + self.calm * alone)
             there = usual.lerp(variance, count / (count + self.calm))
-            scale = ((usual + norm.eps) / (there + norm.eps)).sqrt()
-            shape = -1, *[1] * (rows.ndim - 2)
-            out: Tensor = (rows - (centre + shift).view(shape)) * scale.view(shape)
-            return (out + centre.view(shape)).to(given)
+            noise = there.maximum(variance)  # of one sample there may be no variance
+            alone = noise / (noise + gap.square()).clamp(min=TINY)
+            return centre + gap * count / (count + self.calm * alone), there
 
-        with changed_inputs(self.places, moved), without_compiled_code():
+        with OtherStatistics(self.places, wanted), without_compiled_code():
             tokens = method.encode(inputs)
+        if not seen:
+            self.idle.update(inputs)
         return (tokens, Moments(count, values)) if seen and values.isfinite().all() else None
 
 
@@ -121,14 +124,22 @@ def moments_of(rows: Tensor, centre: Tensor) -> Tensor:
     return torch.stack([mean, variance], dim=1)
 
 
-def pooled(each: Tensor) -> Tensor:
-    """Return the mean and variance (2, C) of all rows together, from those of each (b, 2, C)."""
-    found = each.mean(dim=0)
-    found[1] += each[:, 0].var(dim=0, correction=0)
-    return found
+def pooled(each: Tensor, usual: Tensor) -> Tensor:
+    """Return the mean and variance (2, C) of all rows together, from those of each (b, 2, C).
+
+    What is far from the median counts as if it were at a limit, so that a sample with a glitch
+    spoils no other; `usual` is the variance (C,) that rows have at least.
+    """
+    mean, variance = each.unbind(dim=1)
+    if len(each) >= ENOUGH:
+        middle = mean.median(dim=0).values
+        spread = (mean - middle).abs().median(dim=0).values + usual.sqrt()
+        mean = mean.clamp(middle - FAR * spread, middle + FAR * spread)
+        variance = variance.minimum(FAR * (variance.median(dim=0).values + usual))
+    return torch.stack([mean.mean(dim=0), variance.mean(dim=0) + mean.var(dim=0, correction=0)])
 
 
-def statistics_of(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+def statistics_of(norm: _BatchNorm) -> Statistics:
     """Return the running mean and variance (C,) of a norm that has them, in float32 or better."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
@@ -141,35 +152,54 @@ def running_norms(model: nn.Module) -> list[_BatchNorm]:
     return [norm for norm in norms if norm.running_mean is not None]
 
 
-@contextmanager
-def changed_inputs(modules: Iterable[nn.Module], change: Change) -> Iterator[None]:
-    """Change the input of modules within this block, in this thread.
+class OtherStatistics(TorchFunctionMode):
+    """Inside this context, and in this thread, let BatchNorms normalise by other statistics.
 
-    A hook that an interrupt leaves behind does nothing.
+    `wanted` is given one of the norms and its input (B, C, …).
     """
-    owner, active = threading.get_ident(), [True]
-    handles: list[RemovableHandle] = []
 
-    def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if not active or threading.get_ident() != owner:
-            return None
-        if given:
-            return (change(module, given[0]), *given[1:]), named
-        return given, named | {"input": change(module, named["input"])}
+    def __init__(
+        self, norms: Iterable[_BatchNorm], wanted: Callable[[_BatchNorm, Tensor], Statistics]
+    ) -> None:
+        super().__init__()
+        self._norms = {id(norm.running_mean): norm for norm in norms}
+        self._wanted = wanted
 
-    try:
-        handles.extend(m.register_forward_pre_hook(hook, with_kwargs=True) for m in modules)
-        yield
-    finally:
-        active.clear()
-        for handle in handles:
-            handle.remove()
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return (self._batch_norm if func is F.batch_norm else func)(*args, **(kwargs or {}))
+
+    def _batch_norm(
+        self, input: Tensor, running_mean: Tensor, running_var: Tensor, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        if (norm := self._norms.get(id(running_mean))) is not None:
+            found = self._wanted(norm, input)
+            running_mean, running_var = (own.to(running_mean) for own in found)
+        return F.batch_norm(input, running_mean, running_var, *args, **kwargs)
 
 
-def without_compiled_code() -> AbstractContextManager[Any]:
-    """Return a context in which compiled modules run as written: compiled code may have no hooks.
+class _Uncompiled:
+    """How many threads encode again: compiled modules run as written until the last is done."""
+
+    lock, inside, stance = threading.Lock(), 0, ExitStack()
+
+
+@contextmanager
+def without_compiled_code() -> Iterator[None]:
+    """Let compiled modules run as written within this block: their code has its own statistics.
 
     If the compiler was never loaded, nothing is compiled.
     """
-    compiler = "torch._dynamo" in sys.modules
-    return torch.compiler.set_stance("force_eager") if compiler else nullcontext()
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with _Uncompiled.lock:
+        if not _Uncompiled.inside:
+            _Uncompiled.stance.enter_context(torch.compiler.set_stance("force_eager"))
+        _Uncompiled.inside += 1
+    try:
+        yield
+    finally:
+        with _Uncompiled.lock:
+            _Uncompiled.inside -= 1
+            if not _Uncompiled.inside:
+                _Uncompiled.stance.close()

@@ -42,7 +42,7 @@ KEEPS = 0.9  # share of the untreated information or agreement below which treat
 LOSES = 0.98  # the same for information, where no modality is healthy
 MENDS = 1.1  # the same for agreement, where the source model sees few classes
 SUSPECT = 0.4  # score from which the other of two modalities cannot vouch where classes are few
-AGREES = 3.0  # deviations from chance of views that confirm a treatment
+AGREES = 4.0  # deviations from chance of views that confirm a treatment
 ANSWERS = 32, 128  # fewest and most answers that tell whether classes came in an order so far
 FAINT = 0.01  # deviation of a probability that is hardly more than none
 
@@ -326,7 +326,7 @@ class Triage(Dasp):
 
     answers: Tensor  # (n, C) the last ones that a healthy modality or agreement vouched for
 
-    version = 15
+    version = 16
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
@@ -532,12 +532,11 @@ class Triage(Dasp):
         goes_on = len(own) < len(rows) == len(before) + len(own)
         moments = self.condition_norms.earlier() if goes_on else {}
         tokens = dict(batch)
-        if self._may_encode_again(state, rows, ordinary) and not refused:
-            assert self.inputs is not None
+        if self.encodes_again and self.inputs is not None and ordinary and not refused:
             for name in sorted(diagnosis.biased):
                 raw, earlier = {name: self.inputs[name]}, moments.pop(name, None)
                 found = self.condition_norms.encode(self, raw, len(own), earlier)
-                if found is not None:
+                if found is not None and self._differs(found[0][name], batch[name]):
                     tokens[name], moments[name] = found[0][name], found[1]
                     shifts.pop(name, None)
         treat = partial(self._treat, shifts=shifts)
@@ -548,13 +547,13 @@ class Triage(Dasp):
                 self._write_treated_views(state, rows, tokens, adapt if vouched else treat)
         return Plan(rows, tokens, adapt, moments, refused)
 
-    def _may_encode_again(self, state: Tensor, rows: Tensor, ordinary: bool) -> bool:
-        """Tell whether the samples of the condition may have the class mix of clean ones."""
-        if not (self.encodes_again and self.inputs is not None and ordinary):
-            return False
-        return bool((state == HEALTHY).any()) or self._in_no_order() or not self._sees_few(rows)
+    def _differs(self, tokens: Tensor, usual: Tensor) -> bool:
+        """Tell whether any rank's tokens differ from the usual ones."""
+        apart = (tokens != usual).flatten(1).any(dim=1)
+        return bool(self.group.gather(apart).any())
 
     def _sees_few(self, rows: Tensor) -> bool:
+        """Tell whether the source model sees fewer classes than in clean samples."""
         joint = partial(self.condition.joint, treated=False)
         return has_few_classes(joint(rows), joint(self.clean.rows) if self.fitted else None)
 
@@ -751,14 +750,15 @@ class Triage(Dasp):
         return best
 
     def _has_voucher(self, diagnosis: Diagnosis, rows: Tensor) -> bool:
-        """Tell whether a healthy modality vouches for a treatment, or there is no other to ask.
+        """Tell whether a healthy modality vouches for a treatment.
 
-        Where classes are few or come in an order, a damaged modality may look like a healthy one
-        of other classes. There the other one of two must look healthy beyond doubt.
+        Where classes are few or come in an order, a damaged modality may look like a healthy one of
+        other classes. There the other one of two must look healthy beyond doubt. The only one that
+        is present has no other to ask: it is treated, unless it sees few classes, as may be right.
         """
         healthy = [diagnosis.scores[name] for name in diagnosis.scores.keys() - diagnosis.biased]
         if not healthy:
-            return len(diagnosis.scores) == 1
+            return len(diagnosis.scores) == 1 and not self._sees_few(rows)
         if not self.fitted or len(diagnosis.scores) > 2 or healthy[0] <= SUSPECT:
             return True
         return self._ordinary(self._state(diagnosis), rows)
@@ -774,19 +774,19 @@ class Triage(Dasp):
         if self._has_voucher(diagnosis, rows):
             return None
         present = self._state(diagnosis) != MISSING
+        if present.sum() == 1:
+            return f"{NONE_HEALTHY}, and {FEW_CLASSES}"
         views = [self.condition.views(rows, treated)[:, present] for treated in (False, True)]
-        before, after = map(covariance, views)
+        before, after = (max(covariance(own), 0.0) for own in views)
         if len(rows) < 2 * RECENT:
             return f"{NONE_HEALTHY}: {len(rows)} samples are too few to confirm a treatment"
         if not concordance(views[1]) > AGREES:
             return f"{NONE_HEALTHY}: treated, they agree by chance only"
-        joint = partial(self.condition.joint, treated=False)
-        moved = not views[0].allclose(views[1], atol=FAINT)
-        few = moved and has_few_classes(joint(rows), joint(self.clean.rows))
-        if after < (MENDS if few else KEEPS) * before:
-            found = f"{NONE_HEALTHY}: treated, they have {after / before:.0%} of their agreement"
-            return f"{found}, and {FEW_CLASSES}" if few else found
-        return None
+        few = self._sees_few(rows) and not views[0].allclose(views[1], atol=FAINT)
+        if after >= (MENDS if few else KEEPS) * before:
+            return None
+        found = f"{NONE_HEALTHY}: treated, they have {after / before:.0%} of their agreement"
+        return f"{found}, and {FEW_CLASSES}" if few else found
 
     def _in_no_order(self) -> bool:
         """Tell whether the last answers have the class mix of clean samples, and are in no order.
@@ -897,6 +897,8 @@ class Triage(Dasp):
             if len(rows) < RECENT:
                 return f"{len(rows)} samples in this condition are too few to learn from"
             return f"the prediction tells {told:.0%} of what it tells on clean samples"
+        if not (state == HEALTHY).any() and self._sees_few(rows):
+            return f"{NONE_HEALTHY}, and {FEW_CLASSES}"
         return None if self._ordinary(state, rows) else FEW_CLASSES
 
     def _kl_weight(self, role: Role) -> float:
