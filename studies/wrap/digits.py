@@ -7,9 +7,10 @@
 The 1,797 images of scikit-learn are read in rows: the upper half is one sensor, the lower half the
 other (`halves`), or left, middle and right (`thirds`). Models concatenate their sensors and are
 trained by the joint loss alone. Damage is that of strangers.py, one kind after another, 512 samples
-each in batches of 64; a stuck sensor repeats one sample per batch. Prints, per stream, the mean
-accuracy of each variant, the share of batches of which exactly the damaged sensors are flagged, and
-the lowest gain over Source of any model. docs/own_model.md has the table.
+each in batches of 64; a stuck sensor repeats one sample per batch, and where the damaged one is
+alone, the others are missing. Prints, per stream, the mean accuracy of each variant, the share of
+batches of which exactly the damaged sensors are flagged, and the lowest gain over Source of any
+model. docs/own_model.md has the table.
 """
 
 from collections import defaultdict
@@ -37,6 +38,8 @@ STREAMS: tuple[tuple[str, Order], ...] = (
     ("one", "one class"),
     ("stuck", "shuffled"),
     ("stuck", "sorted"),
+    ("alone", "shuffled"),
+    ("alone", "one class"),
     ("all", "shuffled"),
     ("all", "sorted"),
     ("all", "one class"),
@@ -114,7 +117,7 @@ def batches(
     inputs, labels = test
     draws = torch.Generator().manual_seed(1)
     one = [(name,) for name in inputs]
-    sensors = {"no": [()], "one": one, "stuck": one, "all": [tuple(inputs)]}[damaged]
+    sensors = {"no": [()], "all": [tuple(inputs)]}.get(damaged, one)
     damages = {"no": [None], "stuck": [stuck]}.get(damaged, list(DAMAGES.values()))
     for names in sensors:
         for damage in damages:
@@ -122,6 +125,8 @@ def batches(
                 batch = {name: own[rows] for name, own in inputs.items()}
                 if damage:
                     batch |= {name: damage(batch[name], draws) for name in names}
+                if damaged == "alone":
+                    batch = {name: batch[name] for name in names}
                 yield frozenset(names), batch, labels[rows]
 
 

@@ -250,6 +250,20 @@ def test_it_adapts_inside_an_inference_script(name, mode, batches):
     assert outcome.updated
 
 
+def test_it_fits_inside_an_inference_script():
+    """What it learns there can be changed later."""
+    drawn = torch.randn(3, 64, 6, 12, generator=torch.Generator().manual_seed(0))
+    clean, damaged = ({"audio": own, "video": drawn[2]} for own in (drawn[0], 4 * drawn[1] + 3))
+    twin, tta = dasp.adapt(Toy(), "triage", lr="auto"), dasp.adapt(Toy(), "triage", lr="auto")
+    twin.fit([clean])
+    with torch.inference_mode():
+        tta.fit([clean])
+    outcome = tta(damaged)
+    assert "audio" in outcome.diagnosis.biased
+    assert torch.equal(outcome.logits, twin(damaged).logits)
+    tta.reset()
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [*((name, {}) for name in ("source", "tent", "sumi", "dasp")), ("dasp", {"steps": 3}),
