@@ -52,7 +52,7 @@ class Options:
     """sounding_shapes, grid or dsa."""
     model: Annotated[str, tyro.conf.Positional]
     streams: tuple[str, ...] = ("interleaved", "pairs", "sorted")
-    """interleaved, pairs, mixed, sorted, uneven, clean, or continual/MODALITY."""
+    """interleaved, pairs, mixed, sorted, uneven, clean, all, all/sorted, or continual/MODALITY."""
     variants: tuple[str, ...] = tuple(VARIANTS)
     samples: int = 256
     """Per domain."""
@@ -74,6 +74,10 @@ def conditions(options: Options, names: tuple[str, ...], stream: str) -> list[Co
     kind, _, modality = stream.partition("/")
     if kind == "clean":
         return [{}]
+    if kind == "all":
+        own = [[d for d in single if d.modality == name] for name in names]
+        count = max(map(len, own))
+        return [{d[i % len(d)].modality: d[i % len(d)] for d in own} for i in range(count)]
     if kind != "pairs":
         return [{d.modality: d} for d in single if modality in ("", d.modality)]
     few, many = sorted(
@@ -96,11 +100,12 @@ def batches(
     """Yield each batch of a stream: what is corrupted in each sample, their numbers, and they.
 
     In the mixed stream each sample has a corruption of its own; in the others, each domain. The
-    uneven one is interleaved, with a quarter of the samples of every other class.
+    uneven one is interleaved, with a quarter of the samples of every other class. In `all`, every
+    modality is corrupted at once.
     """
     labels = features.labels[: options.samples].numpy()
     kept = frequent(labels) if stream == "uneven" else np.arange(len(labels))
-    order = stream if stream == "sorted" else "shuffled"
+    order = "sorted" if stream.endswith("sorted") else "shuffled"
     found = conditions(options, features.modalities, stream)
     samples = []
     for number, condition in enumerate(found):

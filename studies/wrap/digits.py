@@ -1,4 +1,4 @@
-"""Triage on real data that played no part in its making: digits, cut into two or three sensors.
+"""Triage on real digits, cut into two or three sensors, and on models that nobody wrote for it.
 
     pip install scikit-learn
     python studies/wrap/digits.py                 # eight models, about four minutes
