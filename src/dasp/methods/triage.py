@@ -279,7 +279,7 @@ class CleanSamples(nn.Module):
         self.rows = rows
 
 
-class Plan(NamedTuple):
+class Treatment(NamedTuple):
     """How a batch is treated."""
 
     rows: Tensor  # of the condition, those of this batch last
@@ -520,7 +520,9 @@ class Triage(Dasp):
         with full_precision(next(iter(batch.values()))):
             return source, self.diagnoser(batch, source.alone, remember, self.group)
 
-    def _plan(self, diagnosis: Diagnosis, own: Tensor, batch: Tokens, untreated: Tensor) -> Plan:
+    def _plan(
+        self, diagnosis: Diagnosis, own: Tensor, batch: Tokens, untreated: Tensor
+    ) -> Treatment:
         """Plan the treatment of a batch. A call inside `frozen()` knows no earlier rows."""
         state, before = self._state(diagnosis), self.condition.rows
         rows = own if self.frozen else self.condition.joined(state, own)
@@ -545,7 +547,7 @@ class Triage(Dasp):
             vouched = self._has_voucher(diagnosis, rows)
             if self.fitted and (not vouched or (state != MISSING).sum() > 2):
                 self._write_treated_views(state, rows, tokens, adapt if vouched else treat)
-        return Plan(rows, tokens, adapt, moments, refused)
+        return Treatment(rows, tokens, adapt, moments, refused)
 
     def _differs(self, tokens: Tensor, usual: Tensor) -> bool:
         """Tell whether any rank's tokens differ from the usual ones."""
