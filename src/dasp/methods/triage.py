@@ -47,7 +47,7 @@ ANSWERS = 32, 128  # fewest and most answers that tell whether classes came in a
 FAINT = 0.01  # deviation of a probability that is hardly more than none
 
 FEW = 32  # clean samples; of fewer, `fit` warns
-FEW_CLASSES = "classes are few or come in an order"
+FEW_CLASSES = "classes are few or come in an order, or seem to"
 NONE_HEALTHY = "no modality is healthy for sure"
 
 MISSING, HEALTHY, FLAGGED = 0, 1, 2
