@@ -36,7 +36,6 @@ from dasp.methods import METHODS
 TOKEN_LEVEL = tuple(
     name for name in METHODS if not METHODS[name].tunes_encoder and name != "triage"
 )
-MODALITIES = ("audio", "video")
 STORE, ENCODE, ANEW = "store", "encode in every run", "corrupt and encode in every run"
 BATCH = 16  # of ViT-B
 
@@ -71,7 +70,7 @@ def measure_grid(plan: Plan, folder: str) -> dict:
     }
     times: dict[str, list[Seconds]] = {way: [] for way in ways}
     same, turns, jobs = True, list(ways), [job for _, job in plan.jobs()]
-    specs = {spec for job in jobs for spec in needed_features(job, MODALITIES)}
+    specs = {spec for job in jobs for spec in needed_features(job, model)}
     raw = {replace(spec, encoded=False) for spec in specs}
     drawing = timed(lambda: [ways[STORE].get(spec) for spec in raw])
     encoding = timed(lambda: [ways[STORE].get(spec) for spec in specs])
@@ -145,7 +144,8 @@ def reckoned(times: dict[str, list[Seconds]], plan: Plan) -> dict[str, float]:
     """Reckon what the grid takes with ViT-B with and without the store: one ratio per round."""
     jobs = [job for _, job in plan.jobs()]
     passes = sum(1 for job in jobs if job.run.method == jobs[0].run.method for _ in job.visits())
-    specs = {spec for job in jobs for spec in needed_features(job, MODALITIES)}
+    model = find_model(plan.models[0])
+    specs = {spec for job in jobs for spec in needed_features(job, model)}
     once = Counter(name for name, _ in {(spec.modality, own_domain(spec)) for spec in specs})
     ratios = []
     for round_ in range(len(times["read tokens"])):

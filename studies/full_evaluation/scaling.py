@@ -28,7 +28,7 @@ from dasp.bench.features import FeatureSpec, own_domain
 from dasp.bench.plan import MAIN_PROTOCOLS, Job, load_plan
 from dasp.bench.references import find_method
 from dasp.data import SPECS, Sample
-from dasp.models import CavMae
+from dasp.models import CavMae, Toy
 from dasp.streams.domains import SEVERITIES, Domain, DomainDamage
 from dasp.streams.protocols import visits
 
@@ -124,7 +124,8 @@ def on_tokens(job: Job) -> bool:
 def arrays(work: list[Work]) -> set[FeatureSpec]:
     """Return the distinct arrays of the store, each under the domain that it has itself."""
     streams = {(job.run.protocol, job.run.severity, on_tokens(job)): job for _, job in work}
-    specs = {spec for job in streams.values() for spec in needed_features(job, tuple(TOKENS))}
+    model = Toy()  # like CAV-MAE, it has two sensors and no BatchNorm
+    specs = {spec for job in streams.values() for spec in needed_features(job, model)}
     return {replace(spec, domain=own_domain(spec)) for spec in specs}
 
 
