@@ -652,6 +652,15 @@ def test_the_only_sensor_that_is_present_is_treated_unless_it_sees_few_classes(m
             assert torch.equal(out.logits, answer.logits)
 
 
+def test_a_clean_batch_is_fused_once_by_each_sensor_and_once_by_all(monkeypatch):
+    tta, calls = dasp.adapt(Lopsided(), "triage"), []
+    tta.fit_on_tokens([lopsided_world(256, 0)[0]])
+    fuse = tta.method.fuse
+    monkeypatch.setattr(tta.method, "fuse", lambda own: calls.append(tuple(own)) or fuse(own))
+    assert not tta.on_tokens(lopsided_world(64, 1)[0]).diagnosis.biased
+    assert calls == [("audio",), ("video",), ("audio", "video")]
+
+
 def test_nothing_is_learned_where_all_are_damaged_and_few_classes_are_seen(monkeypatch):
     tta = dasp.adapt(Lopsided(), "triage", lr=1e-2)
     tta.fit_on_tokens([lopsided_world(256, 0)[0]])

@@ -421,12 +421,12 @@ class Triage(Dasp):
         if (spoilt := with_spoilt_rows(self.condition.views(own)[:, 0], own)) is not None:
             return Step(spoilt, diagnosis=diagnosis)
         state = self._state(diagnosis)
-        if not diagnosis.biased:
-            self._remember(state, own)
-            self._note(source.joint())
-            return Step(source.joint(), diagnosis=diagnosis, skipped="no modality is flagged")
         alone, untreated = source.alone, source.joint()
         del source  # it holds much memory
+        if not diagnosis.biased:
+            self._remember(state, own)
+            self._note(untreated)
+            return Step(untreated, diagnosis=diagnosis, skipped="no modality is flagged")
         if diagnosis.samples:
             self._remember(state, own[:0])
             answer = self._answer_mixed(own, untreated, diagnosis)
