@@ -4,14 +4,16 @@
     python studies/diagnosis/trust.py --measure --recordings DIR   # DIR has grid and dsa in it
 
 Fits the diagnosis with clean samples and gives it batches of clean and damaged samples: of all
-classes, sorted by class, of a Dirichlet mix, of one class. Nothing adapts, and no batch knows of
+classes, sorted by class, of a Dirichlet mix, of one class. One modality is damaged, or two at once:
+the n-th costly damage of one with the n-th of another. Nothing adapts, and no batch knows of
 another. Without --recordings only the built-in set and late-fusion models are measured.
 results/ has all models, each with two draws of the fitted samples.
 Measurements are written to results/, tables and the calibration figure to out/studies/diagnosis.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import late
@@ -32,6 +34,9 @@ COSTLY = 2.0  # points of accuracy
 BINS = 10
 KEYS = ("summary", "embedding", "logits")
 Rows = NDArray[np.int64]
+Domain = tuple[str, str, float, torch.Tensor]  # name, modality, cost in points, remembered rows
+Condition = tuple[str, float, dict[str, torch.Tensor]]  # name, cost, rows of what is damaged
+NOTHING: dict[str, torch.Tensor] = {}
 
 
 class Watched:
@@ -57,24 +62,33 @@ class Watched:
             {n: _summary(v) for n, v in self.clean.items()}, _alone(self.clean)
         )
 
-    def scores(
-        self, batch: Rows, damaged: str = "", rows: torch.Tensor | None = None
-    ) -> list[float]:
-        """Return the score of each modality; `rows` replaces the samples of one that is damaged."""
+    def scores(self, batch: Rows, damaged: Mapping[str, torch.Tensor] = NOTHING) -> list[float]:
+        """Return the score of each modality; `damaged` replaces the rows of some of them."""
         seen = self._rows[torch.from_numpy(batch)]
-        if rows is not None:
-            seen[:, self.names.index(damaged)] = rows[torch.from_numpy(batch)]
+        for name, rows in damaged.items():
+            seen[:, self.names.index(name)] = rows[torch.from_numpy(batch)]
         mixed = self.diagnoser._is_mixed(self.names, seen)
         return list(self.diagnoser._scores(self.names, seen, mixed).values())
 
-    def domains(self) -> Iterator[tuple[str, str, float, torch.Tensor]]:
-        """Yield name, modality, cost in points and remembered rows of each damage."""
+    def domains(self) -> Iterator[Domain]:
+        """Yield each damage."""
         for path in sorted(self.folder.glob("*-*.npz")):
             own, modality = dict(np.load(path)), path.stem.split("-")[0]
             cost = 100 * (self.right.mean() - own["right"][self.rest].mean())
             view = {modality: {k: own[f"{modality}.{k}"][self.rest] for k in KEYS}}
             rows = self.diagnoser._rows({modality: _summary(view[modality])}, _alone(view))
             yield path.stem, modality, float(cost), rows[:, self.names.index(modality)]
+
+
+def pairs(domains: Sequence[Domain], names: Sequence[str]) -> Iterator[Condition]:
+    """Yield conditions in which two modalities are damaged, each of which costs two points."""
+    costly = {n: [d for d in domains if d[1] == n and d[2] >= COSTLY] for n in names}
+    for one, other in combinations(names, 2):
+        most = max(len(costly[one]), len(costly[other])) if costly[one] and costly[other] else 0
+        for place in range(most):
+            both = [costly[name][place % len(costly[name])] for name in (one, other)]
+            cost = min(own[2] for own in both)
+            yield "+".join(own[0] for own in both), cost, {own[1]: own[3] for own in both}
 
 
 def _summary(own: dict[str, np.ndarray]) -> torch.Tensor:
@@ -128,11 +142,13 @@ def measured(folder: Path, fit: int, seed: int) -> pd.DataFrame:
         draws = numpy_generator(seed, "clean", mix)
         own = batches(watched.labels, mix, CLEAN_BATCHES, draws)
         add(mix, "clean", "", 0.0, [watched.scores(batch) for batch in own])
-    for domain, modality, cost, rows in watched.domains():
+    domains = list(watched.domains())
+    single: list[Condition] = [(name, cost, {own: rows}) for name, own, cost, rows in domains]
+    for domain, cost, damaged in [*single, *pairs(domains, watched.names)]:
         for mix in ("shuffled", "sorted"):
             own = batches(watched.labels, mix, DAMAGED_BATCHES, numpy_generator(seed, domain, mix))
-            found = [watched.scores(batch, modality, rows) for batch in own]
-            add(mix, domain, modality, cost, found)
+            found = [watched.scores(batch, damaged) for batch in own]
+            add(mix, domain, "+".join(damaged), cost, found)
     columns = [
         "model",
         "fit",
@@ -149,13 +165,19 @@ def measured(folder: Path, fit: int, seed: int) -> pd.DataFrame:
 
 
 def by_batch(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per batch: whether the damaged modality was flagged, and any other."""
+    """Return one row per batch: whether all that is damaged was flagged, and anything else."""
     key = ["model", "fit", "seed", "mix", "domain", "damaged", "cost", "batch"]
-    flags = scores.assign(flag=scores.score > 1, own=scores.modality == scores.damaged)
-    hit = flags[flags.own].groupby(key).flag.any().rename("hit")
+    flags = scores.assign(flag=scores.score > 1, own=is_damaged(scores))
+    hit = flags[flags.own].groupby(key).flag.all().rename("hit")
     other = flags[~flags.own].groupby(key).flag.any().rename("other")
     both = pd.concat([hit, other], axis=1).astype("boolean").fillna(False).reset_index()
     return both.assign(right=both.hit & ~both.other)
+
+
+def is_damaged(scores: pd.DataFrame) -> list[bool]:
+    """Tell, per row, whether its modality is damaged."""
+    rows = zip(scores.modality, scores.damaged, strict=True)
+    return [name in damaged.split("+") for name, damaged in rows]
 
 
 def kind_of(model: str) -> str:
@@ -177,7 +199,7 @@ def interval(shares: pd.Series, draws: np.random.Generator) -> str:
 
 def diagnosis_table(scores: pd.DataFrame) -> pd.DataFrame:
     """Return, per data set, how often the diagnosis is right and how often clean is flagged."""
-    rows, found = [], by_batch(scores)
+    rows, found = [], by_batch(scores[~scores.damaged.str.contains("+", regex=False)])
     found["set"] = found.model.map(kind_of)
     for (name, fit), own in found.groupby(["set", "fit"], sort=False):
         draws, clean = numpy_generator(0, "interval"), own[own.domain == "clean"]
@@ -193,9 +215,25 @@ def diagnosis_table(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def pairs_table(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return, per data set, how often exactly the two damaged modalities are flagged."""
+    rows, found = [], by_batch(scores[scores.damaged.str.contains("+", regex=False)])
+    found["set"] = found.model.map(kind_of)
+    for (name, fit), own in found.groupby(["set", "fit"], sort=False):
+        draws = numpy_generator(0, "interval")
+        row = {"set": name, "fitted": fit, "models": own.model.nunique()}
+        row["pairs"] = len(own.groupby(["model", "domain"]))
+        for mix in ("shuffled", "sorted"):
+            groups = own[own.mix == mix].groupby(["model", "domain"])
+            row[f"right, {mix}"] = interval(groups.right.mean(), draws)
+        row["a third one flagged"] = f"{100 * own.other.mean():.1f}"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def missed_table(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the costly damages that are named on fewer than 95% of shuffled batches."""
-    found = by_batch(scores)
+    found = by_batch(scores[~scores.damaged.str.contains("+", regex=False)])
     costly = found[(found.domain != "clean") & (found.cost >= COSTLY) & (found.mix == "shuffled")]
     each = costly.groupby(["model", "domain"]).agg(cost=("cost", "first"), right=("right", "mean"))
     each["right"] *= 100
@@ -205,10 +243,10 @@ def missed_table(scores: pd.DataFrame) -> pd.DataFrame:
 def calibration(scores: pd.DataFrame) -> pd.DataFrame:
     """Return, per bin of probability: its mean, the share really damaged, and the number.
 
-    Each batch and modality counts; damage is any that costs two points. In each model, clean and
-    damaged ones weigh the same.
+    Each batch and modality counts; damage is any that costs two points, of one modality or of two.
+    In each model, clean and damaged ones weigh the same.
     """
-    own = scores[(scores.modality == scores.damaged) & (scores.cost >= COSTLY)]
+    own = scores[np.array(is_damaged(scores)) & (scores.cost >= COSTLY)]
     clean = scores[scores.domain == "clean"]
     parts = []
     for model in scores.model.unique():
@@ -281,6 +319,7 @@ def main() -> None:
         print(table.round(3).to_string())
         draw_calibration(table, options.out / f"calibration_{fit}.svg")
     print("\n" + markdown(diagnosis_table(scores)))
+    print("\n" + markdown(pairs_table(scores)))
     print("\n" + markdown(missed_table(scores[scores.fit == scores.fit.max()]).round(1)))
 
 

@@ -11,6 +11,7 @@ from dasp.methods.diagnosis import (
     CAUTION,
     UNKNOWN,
     Diagnoser,
+    Evidence,
     Expectation,
     agreed,
     directions,
@@ -173,6 +174,26 @@ def test_a_modality_needs_more_evidence_if_the_only_other_one_is_damaged():
     assert flagged(0.6) == flagged(1.0) == {"video"}
     assert flagged(0.6, ("audio",)) == {"audio"}
     assert flagged(1.0, ("audio",)) == {"audio", "video"}
+
+
+@pytest.mark.parametrize(
+    ("video", "mixed", "flagged"),
+    [
+        (Evidence(own=2.5, given=0.2, contradiction=0.0), False, True),  # given what is damaged
+        (Evidence(own=1.5, given=0.2, contradiction=0.0), False, False),
+        (Evidence(own=1.2, given=1.5, contradiction=0.0), False, False),
+        (Evidence(own=2.5, given=0.2, contradiction=0.0), True, False),  # in samples of its own
+    ],
+)
+def test_a_damaged_modality_does_not_vouch_for_the_only_other_one(
+    monkeypatch, video, mixed, flagged
+):
+    diagnoser = Diagnoser(("audio", "video"))
+    found = {"audio": Evidence(own=9.0, given=9.0, contradiction=0.0), "video": video}
+    monkeypatch.setattr(diagnoser, "_evidence", lambda name, names, seen: found[name])
+    monkeypatch.setattr(diagnoser, "_stuck", lambda name, seen: 0.0)
+    scores = diagnoser._scores(("audio", "video"), torch.empty(0), mixed)
+    assert (scores["audio"], scores["video"] > 1) == (9.0, flagged)
 
 
 @pytest.mark.parametrize("damaged", [(), ("audio",), ("audio", "d")])

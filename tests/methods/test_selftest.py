@@ -1,5 +1,6 @@
 """The self-test: what would be named, missed or mistaken, and when it warns."""
 
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from dasp.core.types import Prediction, Step
 from dasp.methods.base import Method
 from dasp.methods.diagnosis import Diagnoser, summaries
 from dasp.methods.passes import SourcePasses, joined
-from dasp.methods.selftest import DAMAGES, SelfTest, Trial
+from dasp.methods.selftest import ALL, DAMAGES, SelfTest, Trial
 from dasp.models import Toy
 from dasp.streams.synthetic import SyntheticWorld
 
@@ -60,12 +61,12 @@ def tta(clean):
 
 
 @pytest.mark.filterwarnings("ignore:selftest")
-def test_ten_damages_of_each_modality_are_reported_and_nothing_changes(tta, clean):
+def test_ten_damages_of_each_modality_and_of_all_are_reported_and_nothing_changes(tta, clean):
     before = tta.state()["tensors"]
     found = tta.selftest()
-    assert len(found.trials) == 2 * 2 * len(DAMAGES)
+    assert len(found.trials) == 3 * 2 * len(DAMAGES)
     assert {(t.modality, t.space) for t in found.trials} == {
-        (m, s) for m in ("audio", "video") for s in ("inputs", "tokens")
+        (m, s) for m in ("audio", "video", ALL) for s in ("inputs", "tokens")
     }
     assert found.samples == 96
     after = tta.state()["tensors"]
@@ -144,6 +145,22 @@ def test_one_modality_that_is_mostly_missed_is_not_made_up_for_by_others():
     missed = [Trial("a", "inputs", word, 0.3, 0.3, 0.0, 0.0) for word in ("noise", "gain", "blur")]
     assert SelfTest((*named, missed[0]), 0.0, 64).trusted
     assert SelfTest((*named, *missed), 0.0, 64).warning == "it misses 3 of 3 damages of a (inputs)."
+
+
+def test_one_damage_that_hides_another_is_told_apart_from_a_missed_one():
+    named = [Trial("b", "tokens", "noise", 0.3, 0.3, 1.0, 0.0)] * 2
+    hidden = [Trial(ALL, "tokens", word, 0.3, 0.3, 0.0, 0.0) for word in ("noise", "gain")]
+    assert SelfTest((*named, hidden[0]), 0.0, 64).trusted
+    found = SelfTest((*named, *hidden), 0.0, 64)
+    assert found.warning == "it misses 2 of 2 damages of all at once (tokens)."
+
+
+def test_a_model_with_one_modality_has_no_other_to_damage_as_well(clean):
+    tta = dasp.adapt(Toy(seed=1, modalities=("audio",)), Watch)
+    tta.fit([{"audio": batch["audio"]} for batch in clean])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert {t.modality for t in tta.selftest().trials} == {"audio"}
 
 
 class Contrary(Watch):

@@ -548,14 +548,15 @@ def test_a_model_that_favours_classes_without_a_modality_is_not_harmed(again):
 @pytest.mark.parametrize(
     ("untreated", "treated", "kept", "few", "said"),
     [
-        (0.5, 0.8, 96, False, None),
-        (0.8, 0.8, 96, False, None),
-        (0.5, 0.8, 12, False, "12 samples are too few"),
-        (0.9, 0.7, 96, False, "of their agreement"),
-        (0.1, 0.2, 96, False, "by chance only"),
-        (0.5, 0.8, 96, True, None),
-        (0.8, 0.82, 96, True, "classes are few"),
-        (0.8, 0.8, 96, True, None),  # nothing was moved
+        (0.5, 0.8, 96, (), None),
+        (0.8, 0.8, 96, (), None),
+        (0.5, 0.8, 12, (), "12 samples are too few"),
+        (0.9, 0.7, 96, (), "of their agreement"),
+        (0.1, 0.2, 96, (), "by chance only"),
+        (0.5, 0.8, 96, (False, True), None),
+        (0.75, 0.85, 96, (False, True), "classes are few"),
+        (0.75, 0.85, 96, (False,), None),  # few only if untreated
+        (0.8, 0.8, 96, (False, True), None),  # nothing was moved
     ],
 )
 def test_a_treatment_of_all_is_confirmed_by_views_that_agree_more_and_as_well_as_before(
@@ -564,10 +565,11 @@ def test_a_treatment_of_all_is_confirmed_by_views_that_agree_more_and_as_well_as
     method = dasp.adapt(Lopsided(), "triage").method
     rows = torch.zeros(kept, method.condition.rows.shape[1])
     method.clean.rows = torch.zeros(96, method.condition.rows.shape[1])
-    for own, classes in ((rows, 1 if few else CLASSES), (method.clean.rows, CLASSES)):
-        predicted = torch.arange(len(own)) % classes
-        joint = method.condition.joint(own, treated=False)
-        joint.copy_(torch.nn.functional.one_hot(predicted, CLASSES))
+    for own in (rows, method.clean.rows):
+        for slot in (False, True):
+            predicted = torch.arange(len(own)) % (1 if own is rows and slot in few else CLASSES)
+            joint = method.condition.joint(own, slot)
+            joint.copy_(torch.nn.functional.one_hot(predicted, CLASSES))
     for slot, accuracy in ((False, untreated), (True, treated)):
         method.condition.views(rows, slot).copy_(
             views(count=kept, accuracy=(accuracy, accuracy))[0]

@@ -38,16 +38,32 @@ def made_up_views(folder):
         both = samples(labels, "audio") | samples(labels, "video")
         np.savez(folder / f"{file}.npz", labels=labels, right=np.ones(count, bool), **both)
     right = draws.random(256) < 0.7
-    np.savez(folder / "audio-noise-5.npz", right=right, **samples(labels, "audio", damaged=True))
+    for name in ("audio", "video"):
+        own = samples(labels, name, damaged=True)
+        np.savez(folder / f"{name}-noise-5.npz", right=right, **own)
 
 
 def test_a_damage_is_named_and_clean_batches_are_not(scores):
     (row,) = trust.diagnosis_table(scores).to_dict("records")
-    assert (row["set"], row["domains"]) == ("late", 1)
+    assert (row["set"], row["domains"]) == ("late", 2)
     assert row["right, shuffled"].startswith("100.0")
     assert row["clean flagged, one class"] == "0.0"
     assert trust.missed_table(scores).empty
     assert trust.markdown(trust.missed_table(scores)).startswith("| model |")
+
+
+def test_two_damages_are_both_named(scores):
+    (row,) = trust.pairs_table(scores).to_dict("records")
+    assert (row["set"], row["pairs"], row["a third one flagged"]) == ("late", 1, "0.0")
+    assert row["right, shuffled"].startswith("100.0")
+
+
+def test_a_pair_is_right_only_if_both_are_flagged(scores):
+    domain = "audio-noise-5+video-noise-5"
+    video = (scores.domain == domain) & (scores.modality == "video")
+    missed = scores.assign(score=scores.score.where(~video, 0.5))
+    (row,) = trust.pairs_table(missed).to_dict("records")
+    assert row["right, shuffled"].startswith("0.0")
 
 
 def test_a_probability_that_is_always_right_has_no_calibration_error(scores, tmp_path):
@@ -76,5 +92,5 @@ def test_a_change_is_named_and_forgotten_within_a_few_samples(tmp_path, monkeypa
     monkeypatch.setattr(sys, "argv", ["delays.py", "--views", str(tmp_path), "--fit", "64"])
     delays.main()
     last = capsys.readouterr().out.strip().splitlines()[-1]
-    assert last.startswith("| late | 1 |")
+    assert last.startswith("| late | 2 |")
     assert last.count("100%") == 4

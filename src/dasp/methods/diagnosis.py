@@ -514,8 +514,8 @@ class Diagnoser(nn.Module):
         If one contradicts the others, one of them is damaged. The one that contradicts most cannot
         speak for itself if there are two or more others. The most suspicious one, if it leads,
         needs less evidence. What is flagged no longer counts among the others. With two modalities,
-        the other one then has nobody to vouch for it, and needs more evidence; not in a mixed
-        batch, where each may be damaged in samples of its own.
+        the other one then speaks for itself alone, and needs more evidence; not in a mixed batch,
+        where each may be damaged in samples of its own.
         """
         found = {name: self._evidence(name, names, seen) for name in names}
         scores = {n: e.own if e.given is None else min(e.own, e.given) for n, e in found.items()}
@@ -529,7 +529,7 @@ class Diagnoser(nn.Module):
                 blame, most = BLAME
                 scores[first] *= min(max(blame * found[first].contradiction, 1.0), most)
                 if len(self.names) == 2 and scores[first] > 1 and not mixed:
-                    scores[second] /= UNAIDED
+                    scores[second] = max(scores[second], found[second].own) / UNAIDED
         worst = max(names, key=scores.__getitem__)
         if scores[worst] > 1 and len(names) > 2:
             scores |= self._scores([name for name in names if name != worst], seen, mixed)

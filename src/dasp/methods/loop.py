@@ -296,9 +296,10 @@ class Adaptation:
         """Tell whether diagnosis and treatment can be trusted on this model; warn if they cannot.
 
         The clean samples of the last `fit` (128 of them are kept for this) are damaged in five
-        generic ways per modality, as raw inputs and as tokens: which would be named, which missed,
-        for which would another modality be blamed, and how many of the predictions for the same
-        samples without damage does treatment bring back? Changes nothing.
+        generic ways, each modality by itself and then all at once, as raw inputs and as tokens:
+        which would be named, which missed, for which would another modality be blamed, and how many
+        of the predictions for the same samples without damage does treatment bring back? Changes
+        nothing.
         """
         if not isinstance(getattr(self.method, "diagnoser", None), Diagnoser):
             raise ContractError(

@@ -22,6 +22,7 @@ from dasp.methods.base import Method
 from dasp.methods.diagnosis import FEWEST
 
 KEPT = 128  # clean samples that are kept for it
+ALL = "all at once"
 DRAWS = 8  # batches per half and damage, each of half of its samples
 COSTLY = 0.02  # share of predictions that a damage must change to count
 MOST_CLEAN, MOST_MISTAKEN, MOST_MISSED = 0.1, 0.1, 0.2  # shares up to which it is trusted
@@ -65,14 +66,14 @@ DAMAGES: Mapping[str, Damage] = {d.__name__: d for d in (noise, offset, gain, dr
 
 @dataclass(frozen=True)
 class Trial:
-    """One damage of one modality; shares are of samples or of batches."""
+    """One damage of one modality, or of all at once; shares are of samples or of batches."""
 
-    modality: str
+    modality: str  # or ALL
     space: str  # "inputs" or "tokens"
     damage: str
     changed: float  # predictions of the source model that differ from those without damage
     treated: float  # predictions of the method that differ from the same
-    named: float  # batches in which exactly this modality was flagged
+    named: float  # batches in which exactly what is damaged was flagged
     mistaken: float  # batches in which another modality was flagged
 
     @property
@@ -109,8 +110,9 @@ class SelfTest:
             return f"{self.clean:.0%} of clean batches are flagged: give more clean samples."
         if mistaken:
             return f"another modality is blamed for {_listed(mistaken)}."
-        if len(missed) > MOST_MISSED * len(costly):
-            return f"it misses {len(missed)} of {len(costly)} damages: {_listed(missed)}."
+        alone, every = ([t for t in some if t.modality != ALL] for some in (missed, costly))
+        if len(alone) > MOST_MISSED * len(every):
+            return f"it misses {len(alone)} of {len(every)} damages: {_listed(alone)}."
         for kind in dict.fromkeys((trial.modality, trial.space) for trial in missed):
             own, all_of = (
                 [trial for trial in some if (trial.modality, trial.space) == kind]
@@ -159,7 +161,9 @@ def selftest(method: Method, clean: Sequence[Inputs], kind: str) -> SelfTest:
     if samples < 2 * FEWEST:
         return SelfTest()
     spaces = ("inputs", "tokens") if kind == "inputs" else ("tokens",)
-    kinds = [(n, s, d) for n in method.model.modalities for s in spaces for d in DAMAGES]
+    names = method.model.modalities
+    targets = {name: (name,) for name in names} | ({ALL: names} if len(names) > 1 else {})
+    kinds = [(target, space, word) for target in targets for space in spaces for word in DAMAGES]
     alarms: list[float] = []
     found: list[list[_Result]] = [[] for _ in kinds]
     for half in range(2):
@@ -169,18 +173,21 @@ def selftest(method: Method, clean: Sequence[Inputs], kind: str) -> SelfTest:
             method.fit([other if kind == "tokens" else method.encode(other)])
         look = _Half(method, own, kind)
         alarms += [bool(result.flags) for result in look.results({}, kind)]
-        for place, (name, space, word) in enumerate(kinds):
-            values = own[name] if space == "inputs" else look.tokens[name]
+        for place, (target, space, word) in enumerate(kinds):
             draws = torch.Generator().manual_seed(2 * place + half)
-            damaged = DAMAGES[word](values, draws) if values.is_floating_point() else values
-            found[place] += look.results({name: damaged}, space)
+            values = own if space == "inputs" else look.tokens
+            damaged = {name: values[name] for name in targets[target]}
+            for name, clean_values in damaged.items():
+                if clean_values.is_floating_point():
+                    damaged[name] = DAMAGES[word](clean_values, draws)
+            found[place] += look.results(damaged, space)
     trials = [
         Trial(
             *what,
             changed=fmean(result.changed for result in results),
             treated=fmean(result.treated for result in results),
-            named=fmean(result.flags == {what[0]} for result in results),
-            mistaken=fmean(bool(result.flags - {what[0]}) for result in results),
+            named=fmean(result.flags == set(targets[what[0]]) for result in results),
+            mistaken=fmean(bool(result.flags - set(targets[what[0]])) for result in results),
         )
         for what, results in zip(kinds, found, strict=True)
     ]

@@ -40,7 +40,7 @@ SURE = 0.85  # the same, at least, if nobody else sees that classes are few
 ROUNDS = 20  # of expectation and maximisation
 KEEPS = 0.9  # share of the untreated information or agreement below which treatment is given up
 LOSES = 0.98  # the same for information, where no modality is healthy
-MENDS = 1.1  # the same for agreement, where the source model sees few classes
+MENDS = 1.6  # the same for agreement, where few classes are seen with and without treatment
 SUSPECT = 0.4  # score from which the other of two modalities cannot vouch where classes are few
 AGREES = 4.0  # deviations from chance of views that confirm a treatment
 ANSWERS = 32, 128  # fewest and most answers that tell whether classes came in an order so far
@@ -326,7 +326,7 @@ class Triage(Dasp):
 
     answers: Tensor  # (n, C) the last ones that a healthy modality or agreement vouched for
 
-    version = 16
+    version = 17
     sharded = True
     auto_change = 0.05  # alignment and belief leave adapters less to do than DASP's have
 
@@ -554,10 +554,10 @@ class Triage(Dasp):
         apart = (tokens != usual).flatten(1).any(dim=1)
         return bool(self.group.gather(apart).any())
 
-    def _sees_few(self, rows: Tensor) -> bool:
-        """Tell whether the source model sees fewer classes than in clean samples."""
-        joint = partial(self.condition.joint, treated=False)
-        return has_few_classes(joint(rows), joint(self.clean.rows) if self.fitted else None)
+    def _sees_few(self, rows: Tensor, treated: bool = False) -> bool:
+        """Tell whether the joint prediction sees fewer classes than the source in clean samples."""
+        usual = self.condition.joint(self.clean.rows, treated=False) if self.fitted else None
+        return has_few_classes(self.condition.joint(rows, treated), usual)
 
     def _remember(
         self, state: Tensor, rows: Tensor, moments: Mapping[str, Moments] | None = None
@@ -770,8 +770,8 @@ class Triage(Dasp):
 
         None tells whether classes are few, so that their mean tokens are where they should be. But
         a treatment that is right lets views of different modalities agree, sample by sample: more
-        than by chance, and about as well as without it. If the source model sees few classes, that
-        may be so, or damage: tokens that are moved must then agree better than without it.
+        than by chance, and about as well as without it. If few classes are seen with and without
+        treatment, that may be so, or damage: tokens that are moved must then agree much better.
         """
         if self._has_voucher(diagnosis, rows):
             return None
@@ -784,7 +784,8 @@ class Triage(Dasp):
             return f"{NONE_HEALTHY}: {len(rows)} samples are too few to confirm a treatment"
         if not concordance(views[1]) > AGREES:
             return f"{NONE_HEALTHY}: treated, they agree by chance only"
-        few = self._sees_few(rows) and not views[0].allclose(views[1], atol=FAINT)
+        few = self._sees_few(rows) and self._sees_few(rows, treated=True)
+        few = few and not views[0].allclose(views[1], atol=FAINT)
         if after >= (MENDS if few else KEEPS) * before:
             return None
         found = f"{NONE_HEALTHY}: treated, they have {after / before:.0%} of their agreement"
