@@ -34,9 +34,9 @@ def report(results: Path, /, out: Path | None = None, figures: bool = True) -> i
 def publish(results: Path, out: Path, only: Collection[str] = (), figures: bool = False) -> int:
     """Write the report of a folder and sum it up, or `only` some plans; 1 if a file is damaged."""
     found = read_folder(results)
-    sections, page = sections_of(found), out / "report.html"
+    sections, page = sections_of(found, show=True), out / "report.html"
     write_page(sections, page, shlex.join(["dasp", *sys.argv[1:]]), found.warnings, figures)
-    write_files(sections, out, for_print=figures)
+    write_files(sections, out, for_print=figures, show=True)
     told = [section for section in sections if not only or section.plan.name in only]
     print_summary(told, page, found.warnings)
     return 1 if found.warnings else 0

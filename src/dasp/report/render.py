@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dasp.core.files import atomic_path
+from dasp.core.progress import with_bar
 from dasp.report.compare import PlanRun, pretty
 from dasp.report.figures import DARK, Chart, stops
 from dasp.report.formats import Table
@@ -124,15 +125,20 @@ def _run(run: PlanRun) -> dict[str, Any]:
     }
 
 
-def write_files(sections: Iterable[Section], folder: Path, for_print: bool = False) -> None:
-    """Write all tables (CSV, Markdown, LaTeX) and figures (SVG; for print also PDF and PNG)."""
-    for section in sections:
-        for item in section.items:
-            place = folder / ("figures" if isinstance(item, Chart) else "tables") / section.name
-            files = item.files(for_print) if isinstance(item, Chart) else item.files()
-            for ending, content in files.items():
-                with atomic_path(place / f"{item.name}.{ending}") as part:
-                    part.write_bytes(content)
+def write_files(
+    sections: Iterable[Section], folder: Path, for_print: bool = False, show: bool = False
+) -> None:
+    """Write all tables (CSV, Markdown, LaTeX) and figures (SVG; for print also PDF and PNG).
+
+    With `show`, a bar tells how many are done.
+    """
+    items = [(section.name, item) for section in sections for item in section.items]
+    for name, item in with_bar(items, len(items), "write", show):
+        place = folder / ("figures" if isinstance(item, Chart) else "tables") / name
+        files = item.files(for_print) if isinstance(item, Chart) else item.files()
+        for ending, content in files.items():
+            with atomic_path(place / f"{item.name}.{ending}") as part:
+                part.write_bytes(content)
 
 
 def print_summary(sections: Iterable[Section], page: Path, warnings: Sequence[str]) -> None:

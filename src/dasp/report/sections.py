@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dasp.bench.plan import SHOWN
 from dasp.bench.results import PlanRecord, Result, ResultFolder
+from dasp.core.progress import with_bar
 from dasp.report import figures, published, tables
 from dasp.report.compare import PlanRun, RunGroup, group_runs, streams_of
 from dasp.report.figures import Chart, Looks
@@ -48,8 +49,11 @@ class Section:
         return [item for part in self.parts for item in part.items]
 
 
-def sections_of(found: ResultFolder) -> list[Section]:
-    """Return one section per plan, in the order of the plans, and one of all other runs."""
+def sections_of(found: ResultFolder, show: bool = False) -> list[Section]:
+    """Return one section per plan, in the order of the plans, and one of all other runs.
+
+    With `show`, a bar tells how many are done.
+    """
     plans = [*found.plans, *_together(found.plans), *leftover(found)]
     have = [
         [(label, found.results[key]) for label, key in plan.rows if key in found.results]
@@ -62,7 +66,8 @@ def sections_of(found: ResultFolder) -> list[Section]:
     labels = [*(r.label for r in beside), *(n for own in have for n, _ in own), *apart]
     looks = figures.looks_of(labels)
     sections: dict[str, Section] = {}
-    for plan, results, groups in zip(plans, have, grouped, strict=True):
+    every = list(zip(plans, have, grouped, strict=True))
+    for plan, results, groups in with_bar(every, len(every), "compare", show):
         tries = (slug(plan.name) + (f"-{n}" if n > 1 else "") for n in count(1))
         name = next(name for name in tries if name not in sections)
         costs = [(label, result) for label, result in results if result.counts is None]
