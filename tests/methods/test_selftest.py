@@ -148,11 +148,18 @@ def test_one_modality_that_is_mostly_missed_is_not_made_up_for_by_others():
 
 
 def test_one_damage_that_hides_another_is_told_apart_from_a_missed_one():
-    named = [Trial("b", "tokens", "noise", 0.3, 0.3, 1.0, 0.0)] * 2
-    hidden = [Trial(ALL, "tokens", word, 0.3, 0.3, 0.0, 0.0) for word in ("noise", "gain")]
-    assert SelfTest((*named, hidden[0]), 0.0, 64).trusted
-    found = SelfTest((*named, *hidden), 0.0, 64)
-    assert found.warning == "it misses 2 of 2 damages of all at once (tokens)."
+    def trials(word, alone, both):
+        named = zip(("a", "b", ALL), (alone, 1.0, both), strict=True)
+        return [Trial(who, "tokens", word, 0.3, 0.3, share, 0.0) for who, share in named]
+
+    fine = [t for word in ("offset", "blur") for t in trials(word, 1.0, 1.0)]
+    hidden = [t for word in ("noise", "gain") for t in trials(word, 1.0, 0.0)]
+    missed = trials("dropout", 0.0, 0.0)
+    assert SelfTest((*fine, *missed, *hidden[:3]), 0.0, 64).trusted
+    found = SelfTest((*fine, *hidden), 0.0, 64)
+    assert found.warning == (
+        "one damage hides another: it misses all at once noise (tokens), all at once gain (tokens)."
+    )
 
 
 def test_a_model_with_one_modality_has_no_other_to_damage_as_well(clean):

@@ -26,6 +26,7 @@ ALL = "all at once"
 DRAWS = 8  # batches per half and damage, each of half of its samples
 COSTLY = 0.02  # share of predictions that a damage must change to count
 MOST_CLEAN, MOST_MISTAKEN, MOST_MISSED = 0.1, 0.1, 0.2  # shares up to which it is trusted
+MOST_HIDDEN = 1  # damages of all modalities that are missed, although each alone is named
 MOST_BLIND = 0.5  # the share missed of one modality's raw inputs, or tokens
 MOST_HARMED = 0.1  # share of predictions that treatment may change for the worse
 
@@ -103,16 +104,16 @@ class SelfTest:
                 "whatever is flagged cannot be tested; a loaded state has what fit() learned, not "
                 "its samples. Call fit() with 128 to 512 clean samples (32: few)."
             )
-        costly = [trial for trial in self.trials if trial.changed >= COSTLY]
+        alone = [trial for trial in self.trials if trial.modality != ALL]
+        costly = [trial for trial in alone if trial.changed >= COSTLY]
         missed = [trial for trial in costly if trial.verdict == "missed"]
         mistaken = [trial for trial in self.trials if trial.verdict == "mistaken"]
         if self.clean > MOST_CLEAN:
             return f"{self.clean:.0%} of clean batches are flagged: give more clean samples."
         if mistaken:
             return f"another modality is blamed for {_listed(mistaken)}."
-        alone, every = ([t for t in some if t.modality != ALL] for some in (missed, costly))
-        if len(alone) > MOST_MISSED * len(every):
-            return f"it misses {len(alone)} of {len(every)} damages: {_listed(alone)}."
+        if len(missed) > MOST_MISSED * len(costly):
+            return f"it misses {len(missed)} of {len(costly)} damages: {_listed(missed)}."
         for kind in dict.fromkeys((trial.modality, trial.space) for trial in missed):
             own, all_of = (
                 [trial for trial in some if (trial.modality, trial.space) == kind]
@@ -120,6 +121,11 @@ class SelfTest:
             )
             if len(own) >= 2 and len(own) > MOST_BLIND * len(all_of):
                 return f"it misses {len(own)} of {len(all_of)} damages of {kind[0]} ({kind[1]})."
+        unnamed = {(trial.space, trial.damage) for trial in alone if trial.verdict != "named"}
+        hidden = [t for t in self.trials if t.modality == ALL and t.verdict == "missed"]
+        hidden = [trial for trial in hidden if (trial.space, trial.damage) not in unnamed]
+        if len(hidden) > MOST_HIDDEN:
+            return f"one damage hides another: it misses {_listed(hidden)}."
         if not costly:
             return "no damage changed a prediction: are these real inputs of this model?"
         harmed = [trial for trial in self.trials if trial.treated > trial.changed + MOST_HARMED]
