@@ -1,16 +1,16 @@
 """Triage on real digits, cut into two or three sensors, and on models that nobody wrote for it.
 
     pip install scikit-learn
-    python studies/wrap/digits.py                 # eight models, about four minutes
+    python studies/wrap/digits.py                 # twelve models, about six minutes
     python studies/wrap/digits.py --kinds gru --cuts halves
 
 The 1,797 images of scikit-learn are read in rows: the upper half is one sensor, the lower half the
 other (`halves`), or left, middle and right (`thirds`). Models concatenate their sensors and are
 trained by the joint loss alone. Damage is that of strangers.py, one kind after another, 512 samples
 each in batches of 64; a stuck sensor repeats one sample per batch, and where the damaged one is
-alone, the others are missing. Prints, per stream, the mean accuracy of each variant, the share of
-batches of which exactly the damaged sensors are flagged, and the lowest gain over Source of any
-model. docs/own_model.md has the table.
+alone, the others are missing; if all are faint, they have less than a third of their ink. Prints,
+per stream, the mean accuracy of each variant, the share of batches of which exactly the damaged
+sensors are flagged, and the lowest gain over Source of any model. docs/own_model.md has the table.
 """
 
 from collections import defaultdict
@@ -43,6 +43,9 @@ STREAMS: tuple[tuple[str, Order], ...] = (
     ("all", "shuffled"),
     ("all", "sorted"),
     ("all", "one class"),
+    ("all faint", "shuffled"),
+    ("all faint", "sorted"),
+    ("all faint", "one class"),
 )
 
 
@@ -65,16 +68,34 @@ def parts(cut: Cut, seed: int) -> tuple[Part, Part, Part]:
 
 
 class Rows(nn.Module):
-    """An encoder (B, T, F) → (B, 32): the mean of a GRU over rows, or a layer on all pixels."""
+    """An encoder (B, T, F) → (B, 32): the mean of a GRU over rows."""
 
-    def __init__(self, kind: str, steps: int, width: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.net = nn.GRU(width, 32, batch_first=True) if kind == "gru" else None
-        self.flat = nn.Sequential(nn.Flatten(), nn.Linear(steps * width, 32), nn.ReLU())
+        self.net = nn.GRU(width, 32, batch_first=True)
 
     def forward(self, rows: Tensor) -> Tensor:
-        found: Tensor = self.net(rows)[0].mean(dim=1) if self.net else self.flat(rows)
+        found: Tensor = self.net(rows)[0].mean(dim=1)
         return found
+
+
+def encoder(kind: str, steps: int, width: int) -> nn.Module:
+    """Return an encoder: a GRU, a layer on all pixels, or convolutions with BatchNorm ("norm")."""
+    if kind == "gru":
+        return Rows(width)
+    if kind == "mlp":
+        return nn.Sequential(nn.Flatten(), nn.Linear(steps * width, 32), nn.ReLU())
+    return nn.Sequential(
+        nn.Unflatten(1, (1, steps)),
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16 * steps * width, 32),
+    )
 
 
 class Joined(nn.Module):
@@ -83,7 +104,7 @@ class Joined(nn.Module):
     def __init__(self, kind: str, inputs: dict[str, Tensor]) -> None:
         super().__init__()
         shapes = {name: own.shape[1:] for name, own in inputs.items()}
-        self.encoders = nn.ModuleDict({name: Rows(kind, *shape) for name, shape in shapes.items()})
+        self.encoders = nn.ModuleDict({n: encoder(kind, *shape) for n, shape in shapes.items()})
         self.mix = nn.Sequential(nn.Linear(32 * len(inputs), 64), nn.ReLU())
         self.head = nn.Linear(64, CLASSES)
 
@@ -117,8 +138,9 @@ def batches(
     inputs, labels = test
     draws = torch.Generator().manual_seed(1)
     one = [(name,) for name in inputs]
-    sensors = {"no": [()], "all": [tuple(inputs)]}.get(damaged, one)
-    damages = {"no": [None], "stuck": [stuck]}.get(damaged, list(DAMAGES.values()))
+    sensors = {"no": [()]}.get(damaged, [tuple(inputs)] if damaged.startswith("all") else one)
+    found = {"no": [None], "stuck": [stuck], "all faint": [faint]}
+    damages = found.get(damaged, list(DAMAGES.values()))
     for names in sensors:
         for damage in damages:
             for rows in drawn(labels, order, draws):
@@ -133,6 +155,11 @@ def batches(
 def stuck(values: Tensor, draws: torch.Generator) -> Tensor:
     """Return the same sample again and again."""
     return values[:1].expand_as(values)
+
+
+def faint(values: Tensor, draws: torch.Generator) -> Tensor:
+    """Return ink of less than a third of the strength."""
+    return values.amin() + 0.3 * (values - values.amin())
 
 
 def drawn(labels: Tensor, order: Order, draws: torch.Generator) -> Iterator[Tensor]:
@@ -153,7 +180,7 @@ def drawn(labels: Tensor, order: Order, draws: torch.Generator) -> Iterator[Tens
 class Options:
     """Which models, and how they are adapted."""
 
-    kinds: tuple[str, ...] = ("gru", "mlp")
+    kinds: tuple[str, ...] = ("gru", "mlp", "norm")
     cuts: tuple[Cut, ...] = ("halves", "thirds")
     seeds: tuple[int, ...] = (0, 1)
     variants: tuple[str, ...] = ("source", "dasp", "triage", "learn=False", "not fitted")

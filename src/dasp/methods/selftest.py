@@ -30,6 +30,9 @@ MOST_HIDDEN = 1  # damages of all modalities that are missed, although each alon
 MOST_BLIND = 0.5  # the share missed of one modality's raw inputs, or tokens
 MOST_HARMED = 0.1  # share of predictions that treatment may change for the worse
 
+LEGEND = """changes: predictions that damage changes; treated: those that then still differ;
+in brackets: batches in which exactly what is damaged is flagged"""
+
 Damage = Callable[[Tensor, torch.Generator], Tensor]
 
 
@@ -112,6 +115,9 @@ class SelfTest:
             return f"{self.clean:.0%} of clean batches are flagged: give more clean samples."
         if mistaken:
             return f"another modality is blamed for {_listed(mistaken)}."
+        harmed = [trial for trial in self.trials if trial.treated > trial.changed + MOST_HARMED]
+        if harmed:
+            return f"its treatment makes things worse under {_listed(harmed)}: use 'source'."
         if len(missed) > MOST_MISSED * len(costly):
             return f"it misses {len(missed)} of {len(costly)} damages: {_listed(missed)}."
         for kind in dict.fromkeys((trial.modality, trial.space) for trial in missed):
@@ -128,9 +134,6 @@ class SelfTest:
             return f"one damage hides another: it misses {_listed(hidden)}."
         if not costly:
             return "no damage changed a prediction: are these real inputs of this model?"
-        harmed = [trial for trial in self.trials if trial.treated > trial.changed + MOST_HARMED]
-        if harmed:
-            return f"its treatment makes things worse under {_listed(harmed)}: use 'source'."
         return None
 
     @property
@@ -141,6 +144,7 @@ class SelfTest:
     def __str__(self) -> str:
         title = f"Self-test with {self.samples} of the clean samples"
         lines = [f"{title}; {self.clean:.1%} of clean batches flagged"] if self.trials else []
+        lines += [LEGEND] if self.trials else []
         for t in self.trials:
             what = f"{t.modality}, {t.damage} ({t.space})"
             cost = f"changes {t.changed:4.0%}, treated {t.treated:4.0%}"
