@@ -663,6 +663,25 @@ def test_a_clean_batch_is_fused_once_by_each_sensor_and_once_by_all(monkeypatch)
     assert calls == [("audio",), ("video",), ("audio", "video")]
 
 
+@pytest.mark.parametrize("given_up", [None, "it harms"])
+def test_adapted_tokens_are_those_of_the_prediction(monkeypatch, given_up):
+    """A treatment is judged by the joint prediction of treated tokens in both."""
+    tta, judged = dasp.adapt(Lopsided(), "triage", learn=False), []
+    tta.fit_on_tokens([lopsided_world(256, 0)[0]])
+    monkeypatch.setattr(
+        Triage, "_unconfirmed", lambda _, __, rows: judged.append(rows.clone()) or given_up
+    )
+    tokens, method = lopsided_world(64, 1, offset=8.0)[0], tta.method
+    with torch.no_grad():
+        method.predict(tokens)
+        adapted = method.adapted_tokens(tokens)
+    assert torch.equal(judged[0], judged[1])
+    assert not torch.equal(
+        method.condition.joint(judged[0]), method.condition.joint(judged[0], False)
+    )
+    assert all(torch.equal(adapted[n], own) for n, own in tokens.items()) == bool(given_up)
+
+
 def test_nothing_is_learned_where_all_are_damaged_and_few_classes_are_seen(monkeypatch):
     tta = dasp.adapt(Lopsided(), "triage", lr=1e-2)
     tta.fit_on_tokens([lopsided_world(256, 0)[0]])

@@ -128,8 +128,9 @@ class SelfTest:
             if len(own) >= 2 and len(own) > MOST_BLIND * len(all_of):
                 return f"it misses {len(own)} of {len(all_of)} damages of {kind[0]} ({kind[1]})."
         unnamed = {(trial.space, trial.damage) for trial in alone if trial.verdict != "named"}
-        hidden = [t for t in self.trials if t.modality == ALL and t.verdict == "missed"]
-        hidden = [trial for trial in hidden if (trial.space, trial.damage) not in unnamed]
+        together = [trial for trial in self.trials if trial.modality == ALL]
+        named_alone = [t for t in together if (t.space, t.damage) not in unnamed]
+        hidden = [trial for trial in named_alone if trial.verdict == "missed"]
         if len(hidden) > MOST_HIDDEN:
             return f"one damage hides another: it misses {_listed(hidden)}."
         if not costly:
@@ -143,8 +144,8 @@ class SelfTest:
 
     def __str__(self) -> str:
         title = f"Self-test with {self.samples} of the clean samples"
-        lines = [f"{title}; {self.clean:.1%} of clean batches flagged"] if self.trials else []
-        lines += [LEGEND] if self.trials else []
+        title = f"{title}; {self.clean:.1%} of clean batches flagged"
+        lines = [title, LEGEND] if self.trials else []
         for t in self.trials:
             what = f"{t.modality}, {t.damage} ({t.space})"
             cost = f"changes {t.changed:4.0%}, treated {t.treated:4.0%}"

@@ -477,15 +477,12 @@ class Triage(Dasp):
         if diagnosis.samples:
             return Prediction(self._answer_mixed(own, untreated, diagnosis), diagnosis)
         plan = self._plan(diagnosis, own, batch, untreated)
-        rows = plan.rows
         if plan.refused:
             return Prediction(untreated, diagnosis)
         logits = adapted_logits(self, plan.tokens, plan.adapt)
         if (spoilt := with_spoilt_rows(logits, log_probabilities(untreated))) is not None:
             return Prediction(spoilt, diagnosis)
-        self._write(rows, logits, untreated)
-        best = self._with_treated_views(state, rows)
-        given_up = self._harms(state, best) or self._refused(diagnosis, rows)
+        best, given_up = self._judge(diagnosis, plan.rows, logits, untreated)
         answer = untreated if given_up else self._answer(state, best, len(own))
         return Prediction(answer, diagnosis)
 
@@ -502,10 +499,13 @@ class Triage(Dasp):
         source, diagnosis = self._diagnose(batch, remember=False)
         if not diagnosis.biased or diagnosis.samples:
             return dict(batch)
-        own = self._rows(batch, source.alone)
-        plan = self._plan(diagnosis, own, batch, source.joint())
-        refused = plan.refused or self._refused(diagnosis, plan.rows)
-        return dict(batch if refused else plan.adapt(plan.tokens))
+        own, untreated = self._rows(batch, source.alone), source.joint()
+        plan = self._plan(diagnosis, own, batch, untreated)
+        if plan.refused:
+            return dict(batch)
+        logits = adapted_logits(self, plan.tokens, plan.adapt)
+        _, given_up = self._judge(diagnosis, plan.rows, logits, untreated)
+        return dict(batch if given_up else plan.adapt(plan.tokens))
 
     @torch.no_grad()
     def _diagnose(self, batch: Tokens, remember: bool) -> tuple[SourcePasses, Diagnosis]:
@@ -801,9 +801,16 @@ class Triage(Dasp):
         usual = self.condition.joint(self.clean.rows)
         return is_steady(self.answers) and have_same_mix(self.answers, usual)
 
-    def _refused(self, diagnosis: Diagnosis, rows: Tensor) -> str | None:
-        """Return why a treatment is not believed, or None."""
-        return None if self._in_no_order() else self._unconfirmed(diagnosis, rows)
+    def _judge(
+        self, diagnosis: Diagnosis, rows: Tensor, logits: Tensor, untreated: Tensor
+    ) -> tuple[Tensor, str | None]:
+        """Return rows with these joint logits in the last ones, and why treatment is given up."""
+        state = self._state(diagnosis)
+        self._write(rows, logits, untreated)
+        best = self._with_treated_views(state, rows)
+        if (why := self._harms(state, best)) or self._in_no_order():
+            return best, why
+        return best, self._unconfirmed(diagnosis, rows)
 
     @torch.no_grad()
     def _note(self, logits: Tensor, vouched: bool = True) -> None:
